@@ -18,7 +18,7 @@ from service.api import examples
 from service.api.openapi import DESIGN_CODES, WORK_CODES, described
 from service.api.reading import body_of
 from service.api.responses import accepted, answered, completed, timed, warning_headers
-from service.api.state import FILTERS, JSON, TAPS, disconnected, model_of, run, service_of, state_of
+from service.api.state import DESIGNS, JSON, TAPS, disconnected, model_of, run, service_of, state_of
 from service.queue.costs import evaluation_cost
 
 router = APIRouter()
@@ -32,13 +32,13 @@ _DESIGNS: Any = {
 
 
 @router.post("/synthesize", **described(SynthesisBody, **_DESIGNS))
-async def synthesize(request: Request, body: Annotated[Any, body_of(SynthesisBody, FILTERS)]) -> Response:
+async def synthesize(request: Request, body: Annotated[Any, body_of(SynthesisBody, DESIGNS)]) -> Response:
     """Design a filter without updates (k = 0)."""
     return await _design(request, body)
 
 
 @router.post("/refine", **described(DesignBody, **_DESIGNS))
-async def refine(request: Request, body: Annotated[Any, body_of(DesignBody, FILTERS)]) -> Response:
+async def refine(request: Request, body: Annotated[Any, body_of(DesignBody, DESIGNS)]) -> Response:
     """Design a filter with up to k Gauss-Newton updates. An answer of `/calibrate` is a valid body."""
     return await _design(request, body)
 
@@ -70,7 +70,7 @@ async def _design(request: Request, body: Any) -> Response:
     name="evaluate",
     **described(EvaluateBody, answer=EvaluationAnswer, codes=WORK_CODES, bodies=examples.EVALUATE_BODIES),
 )
-async def evaluate_filter(request: Request, body: Annotated[Any, body_of(EvaluateBody, FILTERS)]) -> Response:
+async def evaluate_filter(request: Request, body: Annotated[Any, body_of(EvaluateBody, DESIGNS)]) -> Response:
     """Predict the effect of a filter on these paths."""
     accepted(request)
     resident = await model_of(request, body.model)

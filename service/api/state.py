@@ -40,9 +40,12 @@ class Policy:
     max_bytes: int
     # Whether it has the deadline of recordings.
     is_long: bool
+    # Whether its work is light, so that it is refused before it is read while light work has no room.
+    is_light: bool = False
 
 
-FILTERS, HYBRIDS, RECORDINGS = (
+DESIGNS, FILTERS, HYBRIDS, RECORDINGS = (
+    Policy(MAX_BODY_BYTES, False, True),
     Policy(MAX_BODY_BYTES, False),
     Policy(MAX_BODY_BYTES, True),
     Policy(MAX_RECORDINGS_BYTES, True),

@@ -118,12 +118,21 @@ def test_hog_delays_no_other_key() -> None:
 def test_put_refuses_what_would_be_late() -> None:
     lane = Lane(1)
     lane.put(work(due=0.1), 0.0)  # an idle lane always tries
-    lane.put(work(), 0.0)
     needed_s = 3 * START_S
+    lane.put(work(due=2 / 3 * needed_s / PLANNED), 0.0)
     with pytest.raises(HttpProblem) as refused:
         lane.put(work(due=0.99 * needed_s / PLANNED), 0.0)
     assert (refused.value.code, refused.value.headers) == ("overloaded", {"Retry-After": "4"})
     lane.put(work(due=1.01 * needed_s / PLANNED), 0.0)
+
+
+def test_earliest_deadline_of_key_is_next() -> None:
+    """Short work is not refused for long work of the same key that has more time, and passes it."""
+    lane, urgent = Lane(1), work(due=3 * START_S / PLANNED)
+    for _ in range(5):
+        lane.put(work(due=100.0), 0.0)
+    lane.put(urgent, 0.0)
+    assert lane.take(0.0) == [urgent]
 
 
 def test_put_bounds_wait_of_a_key() -> None:
