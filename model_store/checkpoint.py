@@ -25,17 +25,16 @@ from model_store.errors import GoldenMismatch
 from model_store.manifest import Manifest
 from prime_anc.measure.prior import PathPrior, array_shapes
 from prime_anc.method.bands import WIDE_BANDS
-from prime_anc.method.conventions import MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS
+from prime_anc.method.conventions import COHERENCE_FLOOR, MAX_TOTAL_PSD, MIN_TOTAL_PSD, N_BINS, N_TAPS
 from prime_anc.method.design import design
 from prime_anc.method.errors import SynthesisError
-from prime_anc.method.plausibility import SupportPrior
 from prime_anc.method.start.features import GeneratorConfig
-from prime_anc.method.support_statistics import LARGEST_UNCERTAINTY
+from prime_anc.method.support.explanation import SupportPrior
 from prime_anc.method.types import DesignOptions, Float32, Model, ModelParameters, Paths, Problem
 
 Shapes = dict[str, tuple[int, ...]]
 
-REFERENCE_SHAPES: Shapes = {"reference_psd": (N_BINS,), "band_uncertainty": (2, len(WIDE_BANDS))}
+REFERENCE_SHAPES: Shapes = {"reference_psd": (N_BINS,), "band_uncertainty": (len(WIDE_BANDS),)}
 
 # Prefixes of the names of a generator's weights, the golden case's arrays and a path prior's.
 GENERATOR, GOLDEN, PRIOR = "generator.", "golden.", "path_prior."
@@ -50,7 +49,7 @@ MAX_DIRECTIONS = 64
 # computations.
 RANGES = {
     "reference_psd": (0.0, MAX_TOTAL_PSD),
-    "band_uncertainty": (0.0, LARGEST_UNCERTAINTY),
+    "band_uncertainty": (0.0, 1 / COHERENCE_FLOOR),
     "n_ears": (1.0, 1e6),
     "mean": (-1e6, 1e6),
     "directions": (-1e6, 1e6),

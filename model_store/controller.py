@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from model_store.manifest import Frozen, Published, Text
 from prime_anc.hardware.fixed_point import parse_format
-from prime_anc.method.controller import Controller
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.controller import Controller
+from prime_anc.method.loops.sections import Sections
 from prime_anc.method.types import Loop
 from prime_anc.options import MAX_CONTROLLER_SECTIONS
 

@@ -13,8 +13,8 @@ import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from model_store.errors import InvalidName
-from prime_anc.method.support_statistics import SupportStatistics
-from prime_anc.method.wearing import WearingChange
+from prime_anc.method.support.statistics import SupportStatistics
+from prime_anc.method.support.wearing import WearingChange
 
 NAME, VERSION = r"[a-z0-9][a-z0-9_-]{0,63}", r"[1-9][0-9]{0,8}"
 SCHEMA_VERSION: Final = 2

@@ -26,11 +26,11 @@ from typing import (
 from pydantic import Field, create_model
 
 from prime_anc.fields import NUMBER_FORMAT
-from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.curve import Curve
 from prime_anc.method.gain_curve import GainCurve
 from prime_anc.method.methods import METHODS
 from prime_anc.method.profiles import MAX_UPDATES
+from prime_anc.method.updates.band_weights import BandWeights
 
 if TYPE_CHECKING:
     Method: TypeAlias = str

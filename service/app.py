@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
+import anyio
 import numpy as np
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -80,6 +81,7 @@ def create_app(settings: Settings, fallback: Fallback | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.engine.start()
+        await anyio.sleep(0)  # loads what the first request would wait 40 ms for
         yield
         await service.engine.close()
 

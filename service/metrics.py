@@ -81,6 +81,13 @@ class Metrics:
         self._defects = counter(
             "prime_defects_total", "Failures inside the service, answered 500; their causes are in its log."
         )
+        self._register_designs(counter, histogram)
+        engine.queue.on_batch = histogram(
+            "prime_batch_size", "Pieces of work done together.", buckets=(1, 2, 4, 8, 16)
+        ).observe
+
+    def _register_designs(self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]) -> None:
+        """Register the metrics of designs' figures."""
         self._noise_reduction = histogram(
             "prime_predicted_noise_reduction_db",
             "Predicted mean noise reduction of the designs, dB.",
@@ -103,9 +110,6 @@ class Metrics:
             ["model", "source"],
             registry=self.registry,
         )
-        engine.queue.on_batch = histogram(
-            "prime_batch_size", "Pieces of work done together.", buckets=(1, 2, 4, 8, 16)
-        ).observe
 
     def observe(self, times_ms: Mapping[str, float | None]) -> None:
         """Observe the times of one answered request; None is a stage without a separate time."""

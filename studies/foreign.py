@@ -31,7 +31,7 @@ from prime_anc.method.predict import POWER_FLOOR
 from prime_anc.method.profiles import FAST, MAX_UPDATES, settling
 from prime_anc.method.start.wiener import design_wmmse
 from prime_anc.method.types import Design, Fallback, Model
-from prime_anc.method.update import refine
+from prime_anc.method.updates.update import refine
 from studies import Request, Row, Work, as_sent, bundled, problem, served
 from training.datasets.noise import white_noise
 from training.datasets.pandar import read_directions

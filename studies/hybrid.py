@@ -16,12 +16,12 @@ import pandas as pd
 
 from prime_anc.hardware.hybrid import design_for_all, design_hybrid, limited
 from prime_anc.method.bands import NR_BANDS, columns
-from prime_anc.method.controller import Controller, judge
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.design import design, predict_all
 from prime_anc.method.errors import answer_or_raise
+from prime_anc.method.loops.controller import Controller, judge
+from prime_anc.method.support.wearing import WearingChange
 from prime_anc.method.types import DesignOptions, Fallback, Float32, Model, Problem
-from prime_anc.method.wearing import WearingChange
 from prime_anc.options import ControllerFields
 from studies import Request, Row, Work, bundled, true_paths
 from training.datasets.pandar import read_handling

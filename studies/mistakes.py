@@ -22,8 +22,9 @@ from prime_anc.measure.checks import judge
 from prime_anc.method.arrays import Real
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.errors import SynthesisError
-from prime_anc.method.plausibility import SupportPrior, find_implausible
-from prime_anc.method.support_statistics import learn_support_statistics
+from prime_anc.method.support.explanation import SupportPrior
+from prime_anc.method.support.findings import find_implausible
+from prime_anc.method.support.statistics import learn_support_statistics
 from prime_anc.method.types import ModelParameters
 from studies import Request, Row, Work, bundled
 from studies.foreign import systems

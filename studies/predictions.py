@@ -18,9 +18,9 @@ import pandas as pd
 from prime_anc.measure.calibration import Calibration, calibrate
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.design import design
-from prime_anc.method.plausibility import SupportPrior
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.start.generator import Generator, model_parameters
+from prime_anc.method.support.explanation import SupportPrior
 from prime_anc.method.types import Model, Problem
 from studies import Request, Row, Work, as_sent, problem, scored, served, true_paths
 from training.data import SNRS_DB, Split, support_noises, with_recordings

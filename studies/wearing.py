@@ -16,7 +16,7 @@ import pandas as pd
 
 from prime_anc.method.design import design, design_all
 from prime_anc.method.errors import answer_or_raise
-from prime_anc.method.loop import judge_loop, loop_gain, worst_loop
+from prime_anc.method.loops.loop import judge_loop, loop_gain, worst_loop
 from prime_anc.method.types import Design, DesignOptions, Float32, Model, Problem
 from studies import Request, Row, Work, bundled, problem, scored, true_paths
 from training.datasets.noise import NoiseSet

@@ -13,8 +13,8 @@ from torch import Tensor
 from prime_anc.measure.prior import PathPrior, learn_path_prior
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.paths import AcousticPaths
-from prime_anc.method.support_statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
-from prime_anc.method.wearing import Complex, WearingChange, learn_wearing, mean_path
+from prime_anc.method.support.statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
+from prime_anc.method.support.wearing import Complex, WearingChange, learn_wearing, mean_path
 from training.config import TrainingConfig
 from training.datasets.noise import NoiseSet, reference_psd
 from training.datasets.pandar import read_handling
@@ -132,7 +132,7 @@ class Measurements:
         )
 
     def support_uncertainty(self, support: tuple[str, ...]) -> Tensor:
-        """Return the unknown part of the support's estimates, [2, 31] (`prime_anc.method.predict`)."""
+        """Return the unknown part of the support's estimates, [31] (`prime_anc.method.predict`)."""
         indices = self.indices(support)
         return learn_uncertainty(
             self.paths(indices, torch.float64).primary, self.estimates.coherence[indices], self.reference_psd

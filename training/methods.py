@@ -24,7 +24,7 @@ from prime_anc.method.paths import AcousticPaths, ControlFilter
 from prime_anc.method.profiles import PAPER, PROFILES
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.types import DesignOptions, Model, ModelParameters, Paths, Problem
-from prime_anc.method.update import refine
+from prime_anc.method.updates.update import refine
 from prime_anc.options import DEFAULT_MAX_GAIN_DB
 from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase

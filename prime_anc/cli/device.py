@@ -15,7 +15,7 @@ from prime_anc.inputs import bench, ears
 from prime_anc.measure.device import MIN_LISTENERS, PRIOR_LISTENERS, TRAINED_LISTENERS, ListenerEar
 from prime_anc.measure.files.errors import FileError
 from prime_anc.method.conventions import N_BINS
-from prime_anc.method.plausibility import find_implausible
+from prime_anc.method.support.findings import find_implausible
 
 NAME = click.argument("name")
 STORE = click.option(

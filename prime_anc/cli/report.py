@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from prime_anc.cli.service import ServiceClient
 from prime_anc.cli.tables import loop_text, mean_of, verdict, wiener_name
 from prime_anc.inputs.ears import response_of
-from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.controller import Controller
+from prime_anc.method.loops.sections import Sections
 from prime_anc.options import ObjectiveFields
 
 Json = dict[str, Any]

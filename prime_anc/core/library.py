@@ -17,10 +17,8 @@ from prime_anc.method import (
     arrays,
     conventions,
     methods,
-    objective,
     predict,
     profiles,
-    toeplitz,
     unknown,
 )
 from prime_anc.method.bands import WIDE_BANDS, LogGrid, log_grid
@@ -30,6 +28,7 @@ from prime_anc.method.start import features, fir_wiener
 from prime_anc.method.start.features import NEPER_PER_DB, GeneratorConfig
 from prime_anc.method.start.fir_wiener import between_edges, drive_ceiling, starting_weight
 from prime_anc.method.types import ModelParameters
+from prime_anc.method.updates import objective, toeplitz
 
 # Modules that define the constants of `prime_constants` by their names.
 _DEFINING = (
@@ -129,7 +128,7 @@ def core_parameters(model: ModelParameters) -> tuple[Any, list[Any]]:
         "start_penalty": start_penalty.astype(np.float32),
         "start_ceiling": drive_ceiling(at_unit_magnitude, points_hz)[0].astype(np.float32),
         "start_average": between_edges(points_hz).astype(np.float32),
-        "band_uncertainty": _shaped("band_uncertainty", model.band_uncertainty, np.float64, 2, len(WIDE_BANDS)),
+        "band_uncertainty": _shaped("band_uncertainty", model.band_uncertainty, np.float64, len(WIDE_BANDS)),
     }
     _check_grid(arrays, len(points_hz), n_bins)
     pointers = {name: pointer_to(values) for name, values in arrays.items()}

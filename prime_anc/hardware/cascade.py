@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from prime_anc.hardware.residual_power import Complex, Real
 from prime_anc.method.errors import check_interruption
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.sections import Sections
 
 # Highest frequency of a fit over the sample rate; at one half the variable s is infinite.
 HIGHEST_SHARE = 0.499

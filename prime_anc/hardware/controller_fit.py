@@ -21,9 +21,9 @@ from prime_anc.hardware.cascade import HIGHEST_SHARE, Cascade
 from prime_anc.hardware.residual_power import SUB_BANDS_PER_BAND, Complex, Real, spread, sub_bands
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.loop import crosses_below, lines_cross_below
-from prime_anc.method.objective import objective
+from prime_anc.method.loops.loop import crosses_below, lines_cross_below
 from prime_anc.method.profiles import FAST, SILENCE, RefinementProfile
+from prime_anc.method.updates.objective import objective
 
 # Frequency range of poles and zeros (Hz), and range of their quality.
 LIMITS_HZ, QUALITIES = (15.0, 20_000.0), (0.25, 6.0)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from prime_anc.hardware.residual_power import Real
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.sections import Sections, section_responses
+from prime_anc.method.loops.sections import Sections, section_responses
 
 FLOATS = ("float32", "float64")
 MAX_BITS = 64

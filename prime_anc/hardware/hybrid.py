@@ -29,6 +29,7 @@ from prime_anc.hardware.plants import (
     MOST_DISTANCE,
     WIDE_GAINS_DB,
     Ear,
+    Plant,
     holds,
     lent_plants,
     loop_problem,
@@ -40,12 +41,12 @@ from prime_anc.hardware.realise import FLOAT32_WORDS
 from prime_anc.hardware.residual_power import PathSpectra, Real, ResidualPower
 from prime_anc.hardware.second_order_sections import design_sections, largest_gain
 from prime_anc.method.bands import BAND_BINS, NR_BANDS, columns
-from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import N_BINS
 from prime_anc.method.design import design, design_all, predict_all
 from prime_anc.method.errors import InvalidOption, answer_or_raise, check_interruption
-from prime_anc.method.loop import worst_loop
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.controller import Controller
+from prime_anc.method.loops.loop import worst_loop
+from prime_anc.method.loops.sections import Sections
 from prime_anc.method.types import Design, DesignOptions, Fallback, Loop, Model, Paths, Problem
 from prime_anc.options import ControllerFields
 
@@ -128,20 +129,12 @@ def design_hybrid(
     SynthesisError
         As of `design`; InvalidOption if the number format leaves the controller unstable.
     """
-    wanted = ControllerFields() if wanted is None else wanted
-    problem = replace(limited(problem), controller=None)
+    wanted, problem = wanted or ControllerFields(), replace(limited(problem), controller=None)
     made = design(problem, options, model)
-    plants = [
-        plant_of(problem, paths, paths.label or problem.name_of(n)) for n, paths in enumerate(problem.conditions)
-    ]
-    plants += [
-        plant_of(problem, item, item.label or f"stability_only.{n}") for n, item in enumerate(stability_only)
-    ]
-    is_unknown = False
-    if len({plant.secondary.tobytes() for plant in plants}) == 1:
-        lent = lent_plants(problem, model.parameters) if lend_wearing else []
-        plants += lent
-        is_unknown = not lent
+    plants = _measured_plants(problem, stability_only)
+    is_single = len({plant.secondary.tobytes() for plant in plants}) == 1
+    lent = lent_plants(problem, model.parameters) if is_single and lend_wearing else []
+    plants, is_unknown = plants + lent, is_single and not lent
     silent = Controller(Sections(np.array([[0.0, 0, 0, 1, 0, 0]]), wanted.sample_rate))
     ear = Ear(problem, made, plants, WIDE_GAINS_DB if is_unknown else GAINS_DB)
     ear = _settled(ear, silent, wanted, model) or ear
@@ -171,6 +164,13 @@ def design_hybrid(
         None if words is None else sections_scaling(controller.sections, words),
         _needed_format(exact, controller, Ear(problem, made, plants, ear.gains_db), wanted),
     )
+
+
+def _measured_plants(problem: Problem, stability_only: Sequence[Paths]) -> list[Plant]:
+    """Return the plants of all measured paths, with a label each."""
+    labelled = [(paths, problem.name_of(n)) for n, paths in enumerate(problem.conditions)]
+    labelled += [(paths, f"stability_only.{n}") for n, paths in enumerate(stability_only)]
+    return [plant_of(problem, paths, paths.label or name) for paths, name in labelled]
 
 
 def playback_sections(problem: Problem, made: HybridDesign) -> Sections:

@@ -13,10 +13,10 @@ from prime_anc.hardware.cascade import HIGHEST_SHARE
 from prime_anc.hardware.controller_fit import LoopProblem, fit_bins, frequencies_beyond_hz
 from prime_anc.hardware.residual_power import Complex, Real, on_bins, sub_bands
 from prime_anc.method.bands import BINS_HZ, sum_over_bands
-from prime_anc.method.controller import HIGHEST_MEASURED_HZ, Controller, is_quiet_beyond, judge
 from prime_anc.method.conventions import BIN_HZ, N_BINS
 from prime_anc.method.errors import InvalidPaths, check_interruption
-from prime_anc.method.loop import lines_cross_below, worst_loop
+from prime_anc.method.loops.controller import HIGHEST_MEASURED_HZ, Controller, is_quiet_beyond, judge
+from prime_anc.method.loops.loop import lines_cross_below, worst_loop
 from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import delay_of, is_usable, level_db
 from prime_anc.method.profiles import FAST

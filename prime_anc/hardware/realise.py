@@ -32,8 +32,8 @@ from prime_anc.method.bands import BINS_HZ
 from prime_anc.method.conventions import BIN_HZ, DESIGN_N_FFT, MAX_TAPS, N_TAPS, SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidOption
 from prime_anc.method.gain_curve import GainCurve, ceiling_at
+from prime_anc.method.loops.sections import Sections
 from prime_anc.method.profiles import FAST, RefinementProfile
-from prime_anc.method.sections import Sections
 
 SAMPLE_RATES_HZ = (8000.0, 768_000.0)
 DEFAULT_SECTIONS = 8

@@ -5,7 +5,7 @@ Within a sub-band narrow enough for W to be constant, the power at the error mic
     sum_k psd_k |P_k - S_k W|^2 = A - 2 Re(conj(C) W) + D |W|^2 = A - |C|^2 / D + D |W - C / D|^2,
 
 A = sum psd |P|^2, C = sum psd P conj(S), D = sum psd |S|^2: exact however rough P and S are. A few hundred sub-bands
-stand for the 16385 bins. J is that of `prime_anc.method.objective`.
+stand for the 16385 bins. J is that of `prime_anc.method.updates.objective`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership
 from prime_anc.method.conventions import BIN_HZ, DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import InvalidPaths
-from prime_anc.method.expected_error import constant_shares, weighed
-from prime_anc.method.objective import objective
 from prime_anc.method.profiles import FAST, SILENCE, RefinementProfile
+from prime_anc.method.updates.expected_error import constant_shares, weighed
+from prime_anc.method.updates.objective import objective
 
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]

@@ -14,7 +14,7 @@ import numpy as np
 from prime_anc.hardware.cascade import HIGHEST_SHARE, Cascade
 from prime_anc.hardware.residual_power import Complex, Real, ResidualPower, centres_hz, spread
 from prime_anc.method.gain_curve import GainCurve, ceiling_at
-from prime_anc.method.sections import Sections, section_responses
+from prime_anc.method.loops.sections import Sections, section_responses
 
 MAX_SECTIONS = 32
 # Frequency range of poles and zeros (Hz).

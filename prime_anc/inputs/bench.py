@@ -1,7 +1,7 @@
-"""Files of the bench, as `service/page/bench_file.schema.json` declares them: measurements, filters, sessions.
+"""Files of the bench, as `service/page/files/bench_file.schema.json` declares them: measurements, filters, sessions.
 
-The page reads and writes the same files (`service/page/bench_file.js`). Numbers are float32, as lists or in base64, and
-come back bit by bit.
+The page reads and writes the same files (`bench_file.js`). Numbers are float32, as lists or in base64, and come back
+bit by bit.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from prime_anc.measure.signals import clipped_share, silent_share
 from prime_anc.method.arrays import Real
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidPaths
-from prime_anc.method.plausibility import SupportPrior
 from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
+from prime_anc.method.support.explanation import SupportPrior
 
 # Default limit per take.
 MAX_N_WINDOWS = 64

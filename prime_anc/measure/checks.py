@@ -1,8 +1,8 @@
 """Judge whether a calibration can be trusted, and give the reasons if not.
 
-Recordings are judged by their figures, paths by their plausibility beside those of a model's support listeners
-(`plausibility`). The limits were set on 30 measured ears with simulated calibrations: all pass, and every fault is
-found in all of them (tests/measure/test_checks.py). Measured values stand above the limits.
+Recordings are judged by their figures, paths by those of a model's support listeners (`prime_anc.method.support`). The
+limits were set on 30 measured ears with simulated calibrations: all pass, and every fault is found in all of them
+(tests/measure/test_checks.py). Measured values stand above the limits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from prime_anc.measure.calibration import Calibration
 from prime_anc.measure.figures import WINDOW
 from prime_anc.method.bands import NR_BANDS, columns, nominal_hz
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from prime_anc.method.plausibility import PLAUSIBILITY, Explanation, Finding, SupportPrior, find_implausible
+from prime_anc.method.support.explanation import Explanation, SupportPrior
+from prime_anc.method.support.findings import PLAUSIBILITY, Finding, find_implausible
 
 # Codes and their meanings.
 REASONS = {

@@ -14,8 +14,8 @@ import numpy as np
 
 from prime_anc.measure.prior import learn_path_prior
 from prime_anc.method.conventions import DESIGN_N_FFT
-from prime_anc.method.plausibility import SupportPrior
-from prime_anc.method.support_statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
+from prime_anc.method.support.explanation import SupportPrior
+from prime_anc.method.support.statistics import SupportStatistics, learn_support_statistics, learn_uncertainty
 from prime_anc.method.types import Float32, ModelParameters
 
 MIN_LISTENERS, PRIOR_LISTENERS, TRAINED_LISTENERS = 2, 5, 10

@@ -29,7 +29,7 @@ from prime_anc.measure.prior import lag_weight
 from prime_anc.method.arrays import SMALLEST, Complex, Real, squared_magnitude
 from prime_anc.method.bands import AMP_BANDS, WIDE_BANDS, band_membership, columns
 from prime_anc.method.conventions import COHERENCE_FLOOR, DESIGN_N_FFT, SAMPLE_RATE_HZ
-from prime_anc.method.support_statistics import delay_samples
+from prime_anc.method.support.statistics import delay_samples
 
 # Samples per window of the spectra that show faults, and the shortest that the verdict trusts.
 WINDOW = 8192

@@ -27,7 +27,7 @@ from prime_anc.method.arrays import SMALLEST, Complex, Real, minimum_phase_respo
 from prime_anc.method.bands import WIDE_BANDS, band_membership, centre_hz
 from prime_anc.method.conventions import DESIGN_N_FFT, PRIMARY_TAPS, SAMPLE_RATE_HZ, SECONDARY_TAPS
 
-# Taps that are estimated, of which what lies beyond the half of the windows is zero.
+# Taps of the model; the windows show those up to their half, and the others are as expected.
 MODEL_TAPS = PRIMARY_TAPS
 # Limit on unknown over known power of a band.
 MAX_UNCERTAINTY = 1e6
@@ -117,14 +117,13 @@ def posterior(
     """
     window = 2 * (len(measured.value) - 1)
     n = min(MODEL_TAPS, window // 2)
-    known: Real = np.zeros(n)
-    expected = None
+    response, expected = np.zeros(MODEL_TAPS), None
     if distribution is not None:
         mean, expected = device_mean(distribution, *measured)
-        known, measured = np.fft.irfft(mean)[:n], measured._replace(value=measured.value - lagged(mean))
+        known, measured = np.fft.irfft(mean)[:MODEL_TAPS], measured._replace(value=measured.value - lagged(mean))
+        response[: len(known)] = known
     remainder = _solved(measured, np.sqrt(_outline(measured, expected)), n, decays)
-    response = np.zeros(MODEL_TAPS)
-    response[:n] = known + remainder.response
+    response[:n] += remainder.response
     return Posterior(response, remainder.variance)
 
 
@@ -173,14 +172,14 @@ class _Prior:
     def __init__(self, shape: Complex, n_taps: int, decay: float, low_share: float) -> None:
         """Colour taps by shape, a minimum-phase spectrum; low_share is the power of low frequencies over the whole."""
         self.decay, window = decay, 2 * (len(shape) - 1)
-        decays = ((1 + np.arange(n_taps) / item) ** -DECAY_POWER for item in (decay, LOW_DECAY))
+        decays = ((1 + np.arange(MODEL_TAPS) / item) ** -DECAY_POWER for item in (decay, LOW_DECAY))
         self.variances = np.stack([item / item.sum() for item in decays])
         self.variances[1] *= low_share
         low = 1 / (1 + (np.fft.rfftfreq(window, 1 / SAMPLE_RATE_HZ) / LOW_HZ) ** 4)
         self._powers = np.stack((squared_magnitude(shape), low))
         shapes = np.stack((shape, minimum_phase_response(0.5 * np.log(low))))
         self._roots, self._shapes = (
-            np.sqrt(self.variances),
+            np.sqrt(self.variances[:, :n_taps]),
             np.fft.rfft(np.fft.irfft(shapes)[:, :n_taps], 2 * n_taps),
         )
 
@@ -200,9 +199,10 @@ class _Prior:
     def whitened(self, taps: Real, noise: float) -> Real:
         """Return unknowns of about these taps before their colour, whose noise has a variance, [2, n]."""
         unknowns: Real = np.zeros((2, len(taps)))
-        unknowns[0] = self._roots[0] * taps / (self.variances[0] + noise)
+        variances = self.variances[:, : len(taps)]
+        unknowns[0] = self._roots[0] * taps / (variances[0] + noise)
         rest = self.response(np.stack((taps / self._roots[0], unknowns[1])) - unknowns)
-        unknowns[1] = self.transposed(rest)[1] / (self.variances[1] + noise)
+        unknowns[1] = self.transposed(rest)[1] / (variances[1] + noise)
         return unknowns
 
     def at(self, lag: int) -> Real:
@@ -255,9 +255,9 @@ def _evidence(averages: Sequence[Real], seen: Real, prior: _Prior) -> tuple[floa
     The prior of taps about lag n changes over as many lags, or the decay, so that they inform bins within the
     reciprocal of that, in which the evidence is averaged. seen: squared weight of the lags.
     """
-    n_taps, n_bins = len(seen), len(averages[0])
-    window = 2 * (n_bins - 1)
-    edges = np.unique(np.concatenate(([0], np.geomspace(1, n_taps, 49).astype(int))))
+    n_bins = len(averages[0])
+    window, seen = 2 * (n_bins - 1), np.pad(seen, (0, MODEL_TAPS - len(seen)))
+    edges = np.unique(np.concatenate(([0], np.geomspace(1, MODEL_TAPS, 49).astype(int))))
     log_determinant, variance = 0.0, np.zeros(n_bins)
     for first, end in pairwise(edges.tolist()):
         middle = (first + end) // 2

@@ -113,7 +113,7 @@ def transfers(takes: Sequence[GainTake], drives: Sequence[PlayedTake] = ()) -> T
         Recordings while the loudspeaker alone plays.
     """
     shortest = min([*(len(take.error) for take in takes), *(len(drive.error) for drive in drives)])
-    window = min(MOST_WINDOW, 1 << (max(shortest // 4, 1024).bit_length() - 1))
+    window = min(MOST_WINDOW, 1 << (max(shortest // 2, 1024).bit_length() - 1))
     order = min(ORDER, window // 4)
     whitener = _predictor([take.error for take in takes], order)
     gains = [0.0, *sorted({take.gain for take in takes} - {0.0})]

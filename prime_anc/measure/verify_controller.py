@@ -26,8 +26,8 @@ from prime_anc.measure.verify.measurement import (
     verify,
 )
 from prime_anc.method.arrays import Complex, Real
-from prime_anc.method.controller import Controller, judge
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.method.loops.controller import Controller, judge
 from prime_anc.method.methods import Path, spectrum
 from prime_anc.method.types import Complex64, Float32, Loop
 

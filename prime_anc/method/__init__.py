@@ -6,11 +6,11 @@ the secondary path s and the control filter w,
     d = p * x,    e = d - s * w * x,    ideally W = P / S,
 
 which in general is neither causal nor bounded. `theory.md` states the method: symbols, numbered equations and their
-files. `design` is the method on one page. `synthesizer` joins starts and updates in torch, in float32 or float64,
-batched in the first dimension and differentiable; `backends` runs them on a CPU or a GPU. `prime_anc.core` has the same
-in C, and all other steps. Beside them stand
+files. `design` is the method on one page. `start` and `updates` have its two numerical halves in torch, in float32 or
+float64, batched in the first dimension and differentiable; `backends` runs them on a CPU or a GPU. `prime_anc.core` has
+the same in C, and all other steps. Beside them stand
 
+- `loops`: controllers, and the loops that filters and controllers close
 - `unknown`: what is not known of paths as they were sent
-- `plausibility`: which mistake explains paths that are unlike those of a model's support, the listeners that it was
-  trained on (`support_statistics`)
+- `support`: which mistake explains paths that are unlike those of the listeners that a model was trained on
 """

@@ -25,9 +25,6 @@ TINY = 2.0**-126
 # Double precision's least normal number, for quotients of powers.
 SMALLEST = float(np.finfo(np.float64).tiny)
 
-# Sound this late after the reference is mostly estimation error.
-LATE_FROM_SAMPLES = 2048
-
 Real = NDArray[np.floating]
 Complex = NDArray[np.complexfloating]
 # A real or complex array of NumPy or torch. The arrays of one call are of one kind, also that returned.
@@ -76,13 +73,6 @@ def unexplained_power(power: Array, coherence: Array) -> Array:
     """Compute the power at the error microphone that x does not explain: (1 - c) / c of the explained one."""
     known = array_namespace(coherence).clip(coherence, min=COHERENCE_FLOOR, max=1)
     return (1 - known) / known * power
-
-
-def late_spectrum(response: Array) -> Array:
-    """Compute the spectrum of the response from LATE_FROM_SAMPLES on."""
-    xp = array_namespace(response)
-    early, late = response[..., :LATE_FROM_SAMPLES], response[..., LATE_FROM_SAMPLES:]
-    return xp.fft.rfft(xp.concat((xp.zeros_like(early), late), axis=-1))
 
 
 def level_db(ratio: Array) -> Array:

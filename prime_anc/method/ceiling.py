@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prime_anc.core import Core
-from prime_anc.method.controller import judge
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import check_interruption
 from prime_anc.method.gain_curve import GainCurve
-from prime_anc.method.loop import judge_loop, loop_gain, with_margins, worst_loop
+from prime_anc.method.loops.controller import judge
+from prime_anc.method.loops.loop import judge_loop, loop_gain, with_margins, worst_loop
 from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import Posed, with_latency
 from prime_anc.method.types import Float32, Loop, Problem

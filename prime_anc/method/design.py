@@ -32,8 +32,8 @@ from prime_anc.method.errors import NonFiniteFilter, SynthesisError, answer_or_r
 from prime_anc.method.gain_curve import TOLERANCE_DB, GainCurve
 from prime_anc.method.joint_prediction import predict_joint
 from prime_anc.method.methods import Path
-from prime_anc.method.plausibility import Finding
 from prime_anc.method.posing import Posed, extremes_db, pose
+from prime_anc.method.support.findings import Finding
 from prime_anc.method.types import Design, DesignOptions, Fallback, Filter, Model, Prediction, Problem, Replaced
 
 # With a latency, `wmmse` amplifies bands without enough time by up to 13 dB (`studies/wearing`): beside a latency or a

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.method.controller import InnerLoop, inner_loop
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import InvalidOption, InvalidPaths, SynthesisError
 from prime_anc.method.gain_curve import GainCurve
+from prime_anc.method.loops.controller import InnerLoop, inner_loop
 from prime_anc.method.methods import Path, spectrum
-from prime_anc.method.plausibility import Explanation, Finding, SupportPrior, find_implausible
 from prime_anc.method.profiles import PROFILES, RefinementProfile
+from prime_anc.method.support.explanation import Explanation, SupportPrior
+from prime_anc.method.support.findings import Finding, find_implausible
 from prime_anc.method.types import (
     MAX_CONDITIONS,
     Complex64,

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from prime_anc.method.arrays import (
     SMALLEST,
     Array,
+    Complex,
     Real,
     array_namespace,
     squared_magnitude,
@@ -142,7 +143,7 @@ def predict(sums: Real, learned: Real, known: Known) -> Prediction | NonFiniteFi
     sums
         A backend's N_SUMS numbers.
     learned
-        The model's `typical` and `per_share`, [2, 31], from `learn_uncertainty`.
+        The model's typical uncertainty, [31], from `learn_uncertainty`.
     known
         What is known of the paths.
 
@@ -155,7 +156,7 @@ def predict(sums: Real, learned: Real, known: Known) -> Prediction | NonFiniteFi
     disturbance, residual, control, in_phase, quadrature = sums[:-2].reshape(len(POWERS), -1)
     unknown, of_control = known.uncertainty.astype(np.float64) * np.stack((disturbance, control))
     # For a model that knows no device, any uncertainty may be natural.
-    typical = np.where(np.asarray(learned)[0] > 0, NATURAL_SPREAD * learned[0] * disturbance, np.inf)
+    typical = np.where(np.asarray(learned) > 0, NATURAL_SPREAD * learned * disturbance, np.inf)
     natural = unknown if known.basis == "calibration" else np.minimum(unknown, typical)
 
     cross = in_phase + 1j * quadrature
@@ -287,11 +288,7 @@ def predict_beside(
     low, high, overall, weighted = (
         _level_db(x, y) for x, y in zip(before @ _LEVELS, (before * 10 ** (-reduction / 10)) @ _LEVELS, strict=True)
     )
-    scored = slice(BAND_BINS[_NR.start], BAND_BINS[_NR.stop])
-    errors = secondary_errors(BINS_HZ[scored])
-    off = psd[scored] * squared_magnitude(passed[scored] - errors * played[scored])
-    off /= squared_magnitude(closed[scored] + (errors - 1) * inner.gain[scored])
-    off = np.add.reduceat(off, BAND_BINS[_NR] - BAND_BINS[_NR.start], axis=-1) + of_unknown[_NR]
+    off = _off_beside(psd, passed, played, closed, inner.gain) + of_unknown[_NR]
     mean, off_db = float(reduction[_NR].mean()), _decibels((before + unknown)[_NR], off).mean(-1)
     drive = psd @ (squared_magnitude(response + primary * inner.response) / squared_magnitude(closed))
     bands = reduction.astype(np.float32)
@@ -314,6 +311,15 @@ def predict_beside(
         feedback_noise_reduction_db=bands - alone.band_reduction_db,
         playback_change_db=(10 * np.log10(playback / np.diff(BAND_BINS))).astype(np.float32),
     )
+
+
+def _off_beside(psd: Real, passed: Complex, played: Complex, closed: Complex, loop_gain: Complex) -> Real:
+    """Compute the scored bands' powers with each of the four errors of the secondary path in a controller's loop."""
+    scored = slice(BAND_BINS[_NR.start], BAND_BINS[_NR.stop])
+    errors = secondary_errors(BINS_HZ[scored])
+    off = psd[scored] * squared_magnitude(passed[scored] - errors * played[scored])
+    off /= squared_magnitude(closed[scored] + (errors - 1) * loop_gain[scored])
+    return np.add.reduceat(off, BAND_BINS[_NR] - BAND_BINS[_NR.start], axis=-1)
 
 
 def mean_prediction(found: Sequence[Prediction], shares: NDArray[np.float64], labels: Sequence[str]) -> Prediction:

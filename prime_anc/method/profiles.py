@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from prime_anc.method.bands import AMP_BANDS, WIDE_BANDS
 from prime_anc.method.conventions import DESIGN_N_FFT
-from prime_anc.method.objective import ObjectiveProfile
+from prime_anc.method.updates.objective import ObjectiveProfile
 
 # Fractions of a step that are tried in turn.
 STEP_SCALES = (1.0, 0.5, 0.25)

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from prime_anc.method.errors import InvalidOption, SynthesisError
 from prime_anc.method.methods import METHODS, Path
-from prime_anc.method.plausibility import Finding, SupportPrior
 from prime_anc.method.profiles import MAX_UPDATES, PROFILES, RefinementProfile
 from prime_anc.method.start.features import GeneratorConfig
-from prime_anc.method.wearing import WearingChange
+from prime_anc.method.support.explanation import SupportPrior
+from prime_anc.method.support.findings import Finding
+from prime_anc.method.support.wearing import WearingChange
+from prime_anc.method.updates.band_weights import BandWeights
 from prime_anc.options import DEFAULTS, ObjectiveFields, ProblemFields
 
 if TYPE_CHECKING:
     from prime_anc.core import Core
     from prime_anc.measure.prior import PathPrior
-    from prime_anc.method.controller import Controller
+    from prime_anc.method.loops.controller import Controller
     from prime_anc.method.posing import OpenLoop
 
 Float32 = NDArray[np.float32]
@@ -53,7 +54,7 @@ class ModelParameters:
     weights: Mapping[str, Float32]
     # Mean square per bin of the reference noise, float32 [16385].
     reference_psd: Float32
-    # Result of `learn_uncertainty`, float32 [2, 31].
+    # Result of `learn_uncertainty`, float32 [31].
     band_uncertainty: Float32
     # Statistics of the paths of the model's training persons; None if published without them.
     path_prior: PathPrior | None = None

@@ -6,10 +6,8 @@ The uncertainty u_p of the primary path, unknown over known power per band, come
     a coherence c   x = COHERENCE_SHARE times the mean of (1 - c) / c over the band, weighed by r |P|^2. It
                     includes the error microphone's noise, so that a device's model bounds it by MODEL_BOUND times its
                     expectation. Where x exceeds one, it is not bounded, and u_s is x too; elsewhere u_s is zero
-    the model       raised typical (per_share share / typical)^a: typical the unknown over known power of the support's
-                    ears, share the late share of the response's power, per_share the support's ratio of the two, a =
-                    1/2 for a long response and 0 for a short one, raised a factor that grows as the response is shorter
-                    (CUT_DB); only if the support has such paths
+    the model       the unknown over known power that is typical of the support's ears, raised by a factor that grows
+                    as the response is shorter (CUT_DB); only if the support has such paths
     the response    by its end, and that of the secondary path
 
 If a response has decayed into noise, its last quarter has the power of the quarter before, and all lags hold that much
@@ -25,10 +23,10 @@ COHERENCE_SHARE = 0.8
 MODEL_BOUND = 2.0
 RESPONSE_LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 # Factors (dB) on the model's expectation for responses of these lengths; interpolated over log length.
-CUT_DB = (21.5, 7.0, 5.5, 3.2, 2.3, 2.3, 0.0)
+CUT_DB = (19.5, 5.0, 3.5, 1.2, 0.3, 0.3, -2.0)
 
-# Half-widths of nine-in-ten intervals for the model's own device.
-MODEL_INTERVAL_DB = (4.5, 5.3, 5.0, 6.3, 7.0, 3.6, 3.4)
+# Half-widths of nine-in-ten intervals for the model's own device: of Welch's estimates, and of `/calibrate`'s.
+MODEL_INTERVAL_DB = (4.0, 3.5, 3.5, 4.5, 7.0, 9.5, 4.5)
 
 # Level relative to the maximum below which float32 transforms leave rounding errors.
 END_OF_RESPONSE = 1e-6
@@ -42,9 +40,6 @@ UNKNOWN = 0.4
 
 # Uncertainty of the secondary path in bands in which nothing passes the primary: the filter is quiet there.
 SILENT_UNCERTAINTY = 1e3
-
-# Largest factor between an expected uncertainty and the support's typical one: 20 dB either way.
-PLAUSIBLE_RANGE = 100.0
 
 # Mean |P|^2 of a band over that of the loudest below which the system is silent: 60 dB, as above half the rate of a
 # converter. The quietest bands of 30 measured ears are at -38 dB.

@@ -25,7 +25,7 @@ from prime_anc.hardware.short_fir import at_design_rate
 from prime_anc.hardware.targets import requested, target, targets
 from prime_anc.method.conventions import MAX_TAPS, N_TAPS, SAMPLE_RATE_HZ
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.sections import Sections
 from prime_anc.method.types import MAX_CONDITIONS, Complex64, Float32, Paths
 from prime_anc.options import DEFAULTS
 from prime_anc.requests.arrays import (

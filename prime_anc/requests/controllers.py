@@ -13,9 +13,9 @@ from pydantic import Field, PlainValidator
 
 from prime_anc.fields import Number
 from prime_anc.hardware.fixed_point import parse_format, quantise_sections
-from prime_anc.method.controller import Controller
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.controller import Controller
+from prime_anc.method.loops.sections import Sections
 from prime_anc.options import ControllerFields, Sign
 from prime_anc.requests.errors import RequestError
 from prime_anc.requests.reading import validate_object

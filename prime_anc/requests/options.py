@@ -18,9 +18,9 @@ from pydantic.fields import FieldInfo
 
 from prime_anc.fields import Absent, Number
 from prime_anc.measure.calibration import MAX_N_WINDOWS
-from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.curve import MAX_POINTS, Curve
 from prime_anc.method.gain_curve import GainCurve
+from prime_anc.method.updates.band_weights import BandWeights
 from prime_anc.options import (
     BAND_WEIGHT_RANGE,
     DEFAULT_MAX_GAIN_DB,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from prime_anc.answers import ControllerAnswer, ScalingAnswer
 from prime_anc.hardware.hybrid import playback_peak_db
 from prime_anc.hardware.realise import realised_sections
-from prime_anc.method.controller import Controller
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.controller import Controller
+from prime_anc.method.loops.sections import Sections
 from prime_anc.options import Sign
 from prime_anc.requests.controllers import RunningController, in_sign
 

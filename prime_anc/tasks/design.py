@@ -10,7 +10,7 @@ from prime_anc.answers import DesignAnswer, EvaluationAnswer, ModelReference, Re
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.design import design_all, implausible, predict_all
 from prime_anc.method.errors import answer_or_raise
-from prime_anc.method.plausibility import Finding
+from prime_anc.method.support.findings import Finding
 from prime_anc.method.types import Complex64, Design, Float32, Model, Prediction, Problem
 from prime_anc.options import DEFAULT_MAX_GAIN_DB
 from prime_anc.requests.bodies import EvaluateBody, SynthesisBody

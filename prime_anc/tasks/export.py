@@ -17,10 +17,10 @@ from prime_anc.hardware.residual_power import PathSpectra
 from prime_anc.method.ceiling import ceiling_db, excess_db
 from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS, SAMPLE_RATE_HZ
 from prime_anc.method.gain_curve import TOLERANCE_DB, GainCurve
+from prime_anc.method.loops.sections import Sections
 from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import pose
 from prime_anc.method.profiles import FAST
-from prime_anc.method.sections import Sections
 from prime_anc.method.types import Float32, Model, Problem, weighted, weights_of
 from prime_anc.requests.bodies import ExportBody
 from prime_anc.requests.errors import RequestError

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prime_anc.method.ceiling import loop_of_all
-from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import InvalidPaths
 from prime_anc.method.gain_curve import GainCurve
+from prime_anc.method.loops.controller import Controller
 from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
 from prime_anc.method.profiles import PROFILES

@@ -13,8 +13,8 @@ from prime_anc.hardware.fixed_point import parse_format
 from prime_anc.hardware.hybrid import HybridDesign
 from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, band_membership, columns, nominal_hz
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
-from prime_anc.method.plausibility import PLAUSIBILITY, Finding
 from prime_anc.method.predict import HIGH_BANDS, LOW_BANDS, POWER_FLOOR
+from prime_anc.method.support.findings import PLAUSIBILITY, Finding
 from prime_anc.method.types import Loop, Path, Prediction, Problem, Replaced
 
 # Meanings of the codes.

@@ -19,7 +19,7 @@ from service.api import examples
 from service.api.openapi import WORK_CODES, described
 from service.api.reading import body_of
 from service.api.responses import accepted, answered, completed, timed
-from service.api.state import JSON, RECORDINGS, TENSORS, CurrentService, State, disconnected
+from service.api.state import JSON, RECORDINGS, TENSORS, model_of, run, service_of
 from service.queue.costs import calibration_cost
 
 router = APIRouter()
@@ -43,22 +43,19 @@ router = APIRouter()
 )
 async def estimate_paths(
     request: Request,
-    service: CurrentService,
-    state: State,
     body: Annotated[Any, body_of(CalibrationBody, RECORDINGS)],
 ) -> Response:
     """Estimate paths from recordings and judge them. The answer, in either form, is a valid body for `/refine`."""
-    media_type = accepted(request, (JSON, TENSORS))
-    watch = partial(disconnected, request)
-    resident = await service.engine.model(body.model, state.due, watch)
+    media_type, metrics = accepted(request, (JSON, TENSORS)), service_of(request).metrics
+    resident = await model_of(request, body.model)
     task = partial(calibrate, body, resident.reference, resident.parameters)
-    answer, queue_s = await service.engine.run(task, calibration_cost(body), state.key, state.due, watch)
+    answer, queue_ms = await run(request, task, calibration_cost(body))
     if media_type == JSON:
-        return answered(request, answer, service.metrics.observe_calibration, queue=1e3 * queue_s)
+        return answered(request, answer, metrics.observe_calibration, queue=queue_ms)
     began = perf_counter()
     content = _tensors(answer)
-    times = completed(request, answer.timings_ms.__dict__ | {"queue": 1e3 * queue_s}, began)
-    service.metrics.observe_calibration(times)
+    times = completed(request, answer.timings_ms.__dict__ | {"queue": queue_ms}, began)
+    metrics.observe_calibration(times)
     reasons = ", ".join(reason.code for reason in answer.verdict.reasons)
     return timed(content, times, TENSORS, {"X-Verdict": reasons or "passed"})
 

@@ -18,7 +18,7 @@ from service.api import examples
 from service.api.openapi import DESIGN_CODES, WORK_CODES, described
 from service.api.reading import body_of
 from service.api.responses import accepted, answered, completed, timed, warning_headers
-from service.api.state import FILTERS, JSON, TAPS, CurrentService, State, disconnected
+from service.api.state import DESIGNS, JSON, TAPS, disconnected, model_of, run, service_of, state_of
 from service.queue.costs import evaluation_cost
 
 router = APIRouter()
@@ -32,26 +32,23 @@ _DESIGNS: Any = {
 
 
 @router.post("/synthesize", **described(SynthesisBody, **_DESIGNS))
-async def synthesize(
-    request: Request, service: CurrentService, state: State, body: Annotated[Any, body_of(SynthesisBody, FILTERS)]
-) -> Response:
+async def synthesize(request: Request, body: Annotated[Any, body_of(SynthesisBody, DESIGNS)]) -> Response:
     """Design a filter without updates (k = 0)."""
-    return await _design(request, service, state, body)
+    return await _design(request, body)
 
 
 @router.post("/refine", **described(DesignBody, **_DESIGNS))
-async def refine(
-    request: Request, service: CurrentService, state: State, body: Annotated[Any, body_of(DesignBody, FILTERS)]
-) -> Response:
+async def refine(request: Request, body: Annotated[Any, body_of(DesignBody, DESIGNS)]) -> Response:
     """Design a filter with up to k Gauss-Newton updates. An answer of `/calibrate` is a valid body."""
-    return await _design(request, service, state, body)
+    return await _design(request, body)
 
 
-async def _design(request: Request, service: CurrentService, state: State, body: Any) -> Response:
+async def _design(request: Request, body: Any) -> Response:
     media_type = accepted(request, (JSON, TAPS))
+    service, state = service_of(request), state_of(request)
     state.design_method = body.method
-    requested, watch = design_request(body), partial(disconnected, request)
-    resident = await service.engine.model(body.model, state.due, watch)
+    requested, resident = design_request(body), await model_of(request, body.model)
+    watch = partial(disconnected, request)
     design = await service.engine.design(resident, requested, state.key, state.due, watch)
     answer = design_answer(body, requested, resident.reference, design)
     service.metrics.observe_design(resident, design)
@@ -73,13 +70,10 @@ async def _design(request: Request, service: CurrentService, state: State, body:
     name="evaluate",
     **described(EvaluateBody, answer=EvaluationAnswer, codes=WORK_CODES, bodies=examples.EVALUATE_BODIES),
 )
-async def evaluate_filter(
-    request: Request, service: CurrentService, state: State, body: Annotated[Any, body_of(EvaluateBody, FILTERS)]
-) -> Response:
+async def evaluate_filter(request: Request, body: Annotated[Any, body_of(EvaluateBody, DESIGNS)]) -> Response:
     """Predict the effect of a filter on these paths."""
     accepted(request)
-    watch = partial(disconnected, request)
-    resident = await service.engine.model(body.model, state.due, watch)
+    resident = await model_of(request, body.model)
     task = partial(evaluate, body, resident.loaded)
-    answer, queue_s = await service.engine.run(task, evaluation_cost(body), state.key, state.due, watch)
-    return answered(request, answer, service.metrics.observe, queue=1e3 * queue_s)
+    answer, queue_ms = await run(request, task, evaluation_cost(body))
+    return answered(request, answer, service_of(request).metrics.observe, queue=queue_ms)

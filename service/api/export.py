@@ -16,7 +16,7 @@ from service.api import examples
 from service.api.openapi import WORK_CODES, described
 from service.api.reading import body_of
 from service.api.responses import accepted, answered, warning_headers
-from service.api.state import FILTERS, TAPS, CurrentService, State, disconnected
+from service.api.state import FILTERS, TAPS, model_of, run
 from service.queue.costs import export_cost
 
 router = APIRouter()
@@ -34,21 +34,18 @@ router = APIRouter()
         binary=(TAPS, "With `file`, that file, in its own media type."),
     ),
 )
-async def export_filter(
-    request: Request, service: CurrentService, state: State, body: Annotated[Any, body_of(ExportBody, FILTERS)]
-) -> Response:
+async def export_filter(request: Request, body: Annotated[Any, body_of(ExportBody, FILTERS)]) -> Response:
     """Realise a filter as hardware runs it. Second-order sections or taps, for its number of coefficients, sample rate
     and number format, are designed by the objective of the updates; their effect is predicted. With `file`, the answer
     is that file."""
     if body.file is None:
         accepted(request)
-    watch = partial(disconnected, request)
-    resident = await service.engine.model(body.model, state.due, watch)
+    resident = await model_of(request, body.model)
     cost, task = export_cost(body, body.target.as_target()), partial(export, body, resident.loaded)
-    answer, queue_s = await service.engine.run(task, cost, state.key, state.due, watch)
+    answer, queue_ms = await run(request, task, cost)
     if isinstance(answer, FilterFile):
         headers = {"Content-Disposition": f'attachment; filename="{answer.name}"'}
         return Response(
             answer.content, media_type=answer.media_type, headers=headers | warning_headers(answer.warnings)
         )
-    return answered(request, answer, queue=1e3 * queue_s)
+    return answered(request, answer, queue=queue_ms)

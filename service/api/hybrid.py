@@ -16,7 +16,7 @@ from service.api import examples
 from service.api.openapi import DESIGN_CODES, described
 from service.api.reading import body_of
 from service.api.responses import accepted, answered
-from service.api.state import HYBRIDS, CurrentService, State, disconnected
+from service.api.state import HYBRIDS, model_of, run, service_of, state_of
 from service.queue.costs import hybrid_cost
 
 router = APIRouter()
@@ -27,17 +27,14 @@ router = APIRouter()
     name="hybrid",
     **described(HybridBody, answer=HybridAnswer, codes=DESIGN_CODES, bodies=examples.HYBRID_BODIES),
 )
-async def design_hybrid(
-    request: Request, service: CurrentService, state: State, body: Annotated[Any, body_of(HybridBody, HYBRIDS)]
-) -> Response:
+async def design_hybrid(request: Request, body: Annotated[Any, body_of(HybridBody, HYBRIDS)]) -> Response:
     """Design a controller on the error microphone, y = W x + K e, and the filter in the loop that it closes. The loop
     is stable, with all margins, in all conditions, as the earphone is worn otherwise, and at -3 to 3 dB (-6 to 6
     with the warning `plant_unknown`)."""
     accepted(request)
-    state.design_method = body.method
-    watch = partial(disconnected, request)
-    resident = await service.engine.model(body.model, state.due, watch)
+    state_of(request).design_method = body.method
+    resident = await model_of(request, body.model)
     n_lent = len(resident.parameters.wearing) if body.lend_wearing else 0
     cost, task = hybrid_cost(body, n_lent), partial(hybrid, body, resident.loaded)
-    answer, queue_s = await service.engine.run(task, cost, state.key, state.due, watch)
-    return answered(request, answer, service.metrics.observe, queue=1e3 * queue_s)
+    answer, queue_ms = await run(request, task, cost)
+    return answered(request, answer, service_of(request).metrics.observe, queue=queue_ms)

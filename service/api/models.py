@@ -21,7 +21,7 @@ from prime_anc.answers import (
 )
 from service.api.openapi import CLIENT_CODES, OPERATOR_CODES, described
 from service.api.responses import accepted, plain
-from service.api.state import CurrentService, client_key, operator_key
+from service.api.state import client_key, operator_key, service_of
 from service.errors import HttpProblem
 from service.models.resident_models import reference_of
 
@@ -35,28 +35,28 @@ _MISSING = "unknown-model not-found "
 
 
 @reading.get("/models", **described(answer=ModelList, codes=CLIENT_CODES))
-async def list_models(request: Request, service: CurrentService) -> Response:
+async def list_models(request: Request) -> Response:
     """List all published versions, and which of them are in memory."""
     accepted(request)
-    engine = service.engine
+    engine = service_of(request).engine
     resident = engine.models.versions()
     return plain(await asyncio.to_thread(published, engine.store, engine.models.default_model, resident))
 
 
 @reading.get("/models/{name}", **described(answer=ModelDescription, codes=CLIENT_CODES + _MISSING))
-async def show_model(request: Request, service: CurrentService, name: Name) -> Response:
+async def show_model(request: Request, name: Name) -> Response:
     """Describe one version, the latest without `@version`."""
     accepted(request)
-    store, resident = service.engine.store, service.engine.models.versions()
+    store, resident = service_of(request).engine.store, service_of(request).engine.models.versions()
     return plain(await asyncio.to_thread(lambda: description(store, store.resolve(name), resident)))
 
 
 @managing.post(
     "/models/reload", **described(answer=ResidentModelsAnswer, codes=OPERATOR_CODES + "model-unavailable")
 )
-async def reload_models(service: CurrentService) -> Response:
+async def reload_models(request: Request) -> Response:
     """Resolve all names and aliases in use again, the default model's first."""
-    models = service.engine.models
+    models = service_of(request).engine.models
     if failed := await models.reload():
         raise HttpProblem(
             "model-unavailable",
@@ -70,15 +70,15 @@ async def reload_models(service: CurrentService) -> Response:
     "/models/{name}/load",
     **described(answer=ModelReference, codes=OPERATOR_CODES + _MISSING + "model-unavailable"),
 )
-async def load_model(service: CurrentService, name: Name) -> Response:
+async def load_model(request: Request, name: Name) -> Response:
     """Resolve a name again, then load, verify, check and use that version."""
-    return plain(document(reference_of(await service.engine.models.load(name))))
+    return plain(document(reference_of(await service_of(request).engine.models.load(name))))
 
 
 @managing.post(
     "/models/{name}/unload", **described(answer=UnloadedModels, codes=OPERATOR_CODES + _MISSING + "default-model")
 )
-async def unload_model(service: CurrentService, name: Name) -> Response:
+async def unload_model(request: Request, name: Name) -> Response:
     """Unload a version, or every resident version of a name, after running designs have finished."""
-    retired = service.engine.models.unload(name)
+    retired = service_of(request).engine.models.unload(name)
     return plain({"unloaded": [document(reference_of(version)) for version in retired]})

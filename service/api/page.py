@@ -48,7 +48,7 @@ def options_document() -> bytes:
     )
 
 
-_SERVED = {path.name: path for path in FOLDER.iterdir() if path.suffix in KINDS}
+_SERVED = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.suffix in KINDS}
 
 
 @router.get("/")
@@ -69,7 +69,7 @@ def option_model() -> Response:
     return Response(options_document(), headers=HEADERS, media_type="application/json")
 
 
-@router.get("/workbench/{name}")
+@router.get("/workbench/{name:path}")
 async def file(name: str) -> Response:
     """Answer a file of the page."""
     if name not in _SERVED:

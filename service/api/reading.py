@@ -73,6 +73,8 @@ def body_of(kind: type[StrictModel], policy: Policy) -> Any:
         media_type = media_type_of(request.headers, (JSON, TENSORS))
         options = query_options(request.scope["query_string"], kind)
         state.set_deadline(request, policy)
+        if policy.is_light:  # what its body says cannot help
+            service_of(request).engine.queue.require_room(state.key, state.due)
         n_bytes = declared_length(request.headers, policy.max_bytes)
         if media_type == JSON and n_bytes > MAX_JSON_BYTES:
             raise json_too_large(n_bytes)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import Annotated
+from typing import TypeVar
 
-from fastapi import Depends
 from starlette.requests import Request
 
 from service.admission import MAX_BODY_BYTES, MAX_RECORDINGS_BYTES, Admission, deadline_s
 from service.engine import Engine
 from service.metrics import Metrics
+from service.models.resident_model import ResidentModel
+from service.queue.estimates import Cost
 from service.settings import Settings
+
+Answer = TypeVar("Answer")
 
 JSON, TAPS, TENSORS = "application/json", "application/octet-stream", "application/x-safetensors"
 
@@ -35,9 +40,12 @@ class Policy:
     max_bytes: int
     # Whether it has the deadline of recordings.
     is_long: bool
+    # Whether its work is light, so that it is refused before it is read while light work has no room.
+    is_light: bool = False
 
 
-FILTERS, HYBRIDS, RECORDINGS = (
+DESIGNS, FILTERS, HYBRIDS, RECORDINGS = (
+    Policy(MAX_BODY_BYTES, False, True),
     Policy(MAX_BODY_BYTES, False),
     Policy(MAX_BODY_BYTES, True),
     Policy(MAX_RECORDINGS_BYTES, True),
@@ -101,20 +109,20 @@ async def operator_key(request: Request) -> None:
     state_of(request).key = service_of(request).admission.operator(request.headers)
 
 
-# Coroutines, because FastAPI calls other dependencies in a thread, which takes longer than all of its routing.
-async def _current_service(request: Request) -> Service:
-    return service_of(request)
-
-
-async def _current_state(request: Request) -> RequestState:
-    return state_of(request)
-
-
-CurrentService = Annotated[Service, Depends(_current_service)]
-State = Annotated[RequestState, Depends(_current_state)]
-
-
 async def disconnected(request: Request) -> None:
     """Wait until the client has disconnected; for use after the body was received."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+async def model_of(request: Request, reference: str | None) -> ResidentModel:
+    """Return the model that a request asks for, loaded if need be."""
+    watch = partial(disconnected, request)
+    return await service_of(request).engine.model(reference, state_of(request).due, watch)
+
+
+async def run(request: Request, task: Callable[[], Answer], cost: Cost) -> tuple[Answer, float]:
+    """Run a request's task in the queue; returns its answer, and its time there in ms."""
+    state, watch = state_of(request), partial(disconnected, request)
+    answer, queue_s = await service_of(request).engine.run(task, cost, state.key, state.due, watch)
+    return answer, 1e3 * queue_s

@@ -16,7 +16,7 @@ from service.api import examples
 from service.api.openapi import DESIGN_CODES, described
 from service.api.reading import body_of
 from service.api.responses import accepted, answered
-from service.api.state import RECORDINGS, CurrentService, State, disconnected
+from service.api.state import RECORDINGS, model_of, run
 from service.queue.costs import verification_cost
 
 router = APIRouter()
@@ -26,15 +26,12 @@ router = APIRouter()
     "/verify",
     **described(VerifyBody, answer=VerificationAnswer, codes=DESIGN_CODES, bodies=examples.VERIFY_BODIES),
 )
-async def verify_filter(
-    request: Request, service: CurrentService, state: State, body: Annotated[Any, body_of(VerifyBody, RECORDINGS)]
-) -> Response:
+async def verify_filter(request: Request, body: Annotated[Any, body_of(VerifyBody, RECORDINGS)]) -> Response:
     """Compare levels with the filter off and on per band with the prediction, and gain, delay and polarity of the
     secondary path with the one that was sent; diagnose what is off, and trim the filter for gain and delay where these
     are. All figures are medians over blocks of 0.8 s."""
     accepted(request)
-    watch = partial(disconnected, request)
-    resident = await service.engine.model(body.model, state.due, watch)
+    resident = await model_of(request, body.model)
     task = partial(verify, body, resident.loaded)
-    answer, queue_s = await service.engine.run(task, verification_cost(body), state.key, state.due, watch)
-    return answered(request, answer, queue=1e3 * queue_s)
+    answer, queue_ms = await run(request, task, verification_cost(body))
+    return answered(request, answer, queue=queue_ms)

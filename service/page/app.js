@@ -3,20 +3,20 @@
 import { $, changed, chosenEars, currentEar, element, hasFailed, on, state } from "./state.js";
 import { clearMessages, forget, note } from "./messages.js";
 import { fixed } from "./dsp.js";
-import { earFromDocument, fits, readBench, sessionDocument } from "./bench_file.js";
-import { keep, redesign, remember, startDesigning } from "./design.js";
-import { startHybrid, useController } from "./hybrid.js";
-import { rendered, startListening } from "./listen.js";
-import { startLoading } from "./load.js";
-import { addEars, startMeasuring, withIds } from "./measure.js";
+import { earFromDocument, fits, readBench, sessionDocument } from "./files/bench_file.js";
+import { keep, redesign, remember, startDesigning } from "./steps/design.js";
+import { startHybrid, useController } from "./steps/hybrid.js";
+import { rendered, startListening } from "./steps/listen.js";
+import { startLoading } from "./steps/load.js";
+import { addEars, startMeasuring, withIds } from "./steps/measure.js";
 import { SLIDERS, makeControls, restoreSettings, settings, showOutputs, withoutControl } from "./options.js";
-import { decoded } from "./read_files.js";
-import { startRecording } from "./record.js";
-import { addRecording } from "./recordings.js";
-import { saveJson } from "./save.js";
-import * as store from "./store.js";
-import { isAsPredicted, startVerifying, verified } from "./verify.js";
-import { bandTable, showView, startViewing } from "./views.js";
+import { decoded } from "./files/read_files.js";
+import { startRecording } from "./steps/record.js";
+import { addRecording } from "./steps/recordings.js";
+import { saveJson } from "./files/save.js";
+import * as store from "./files/store.js";
+import { isAsPredicted, startVerifying, verified } from "./steps/verify.js";
+import { bandTable, showView, startViewing } from "./steps/views.js";
 
 const STEPS = { measure: "magnitude", design: "gain", look: "gain", load: "gain", verify: "deviation" }; // and what is drawn
 

@@ -2,7 +2,7 @@
 
 import { $, chosenEars } from "./state.js";
 import { say } from "./messages.js";
-import { encoded } from "./tensors.js";
+import { encoded } from "./files/tensors.js";
 
 const PATIENCE_MS = "30000"; // for all but designs, which the sliders ask for again and again
 const RETRY_FOR_MS = 30000; // of the Python client too

@@ -2,7 +2,7 @@
 
 Fair between keys: the key whose work has taken the least time is next. A key that was away begins at the time of the
 one that is served, so that it neither saves up a share nor owes one. This is start-time fair queueing (Goyal, Vin and
-Cheng 1997) by the time that work took instead of its length.
+Cheng 1997) by the time that work took instead of its length. Of a key's own work, what is due first is next.
 
 No thread and no clock of its own: `WorkQueue` drives it, and so can a simulation.
 """
@@ -10,9 +10,11 @@ No thread and no clock of its own: `WorkQueue` drives it, and so can a simulatio
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -26,6 +28,9 @@ PLANNED = 0.4
 
 # Waiting pieces of work per lane; their bodies are in memory.
 MAX_WAITING = 1024
+
+
+_due = attrgetter("due")
 
 
 @dataclass(eq=False)
@@ -90,7 +95,7 @@ class Lane:
         """
         self.n_workers, self.max_batch, self.longest_wait_s = n_workers, max_batch, longest_wait_s
         self.estimates = estimates or Estimates()
-        self._waiting: dict[str, deque[Work]] = {}  # by key, in order of arrival
+        self._waiting: dict[str, deque[Work]] = {}  # by key, in order of their deadlines
         self._urgent: deque[Work] = deque()
         self._served_s: dict[str, float] = {}  # by key
         self._virtual_s = 0.0  # of the key that was served last
@@ -112,15 +117,19 @@ class Lane:
         """Return the time since the start of the oldest running batch."""
         return max((now - batch[0].began for batch, _ in self._running.values()), default=0.0)
 
-    def wait_s(self, key: str, now: float) -> float:
+    def wait_s(self, key: str, now: float, due: float = math.inf) -> float:
         """Return the expected time until new work of a key begins.
 
-        Before it come what runs, the key's own waiting work, and as much of every other key's.
+        Before it come what runs, the key's own waiting work that is due before, and as much of every other key's.
         """
         if not self.is_busy:
             return 0.0
         waiting_s = {
-            name: sum(self.estimates.expected_s(work.cost) for work in works if not work.is_abandoned)
+            name: sum(
+                self.estimates.expected_s(work.cost)
+                for work in works
+                if not work.is_abandoned and (name != key or work.due <= due)
+            )
             for name, works in self._waiting.items()
         }
         own_s = waiting_s.pop(key, 0.0)
@@ -128,19 +137,24 @@ class Lane:
         return (running_s + own_s + sum(min(item, own_s) for item in waiting_s.values())) / self.n_workers
 
     def put(self, work: Work, now: float) -> None:
-        """Add work.
+        """Add work; raises as `require_room`."""
+        self.require_room(work.key, work.due, now, self.estimates.expected_s(work.cost, 0))
+        self._served_s[work.key] = max(self._served_s.get(work.key, 0.0), self._virtual_s)
+        insort(self._waiting.setdefault(work.key, deque()), work, key=_due)
+
+    def require_room(self, key: str, due: float, now: float, start_s: float = 0.0) -> None:
+        """Refuse work of a key that takes start_s without updates.
 
         Raises
         ------
         HttpProblem
-            `overloaded`, if it is expected to be late even without updates. A lane without work always tries, since
-            one slow measurement must not block a kind of work for ever.
+            `overloaded`, if it is expected to be late. A lane without work always tries, since one slow measurement
+            must not block a kind of work for ever.
         """
-        wait_s, start_s = self.wait_s(work.key, now), self.estimates.expected_s(work.cost, 0)
-        left_s = work.due - now
+        wait_s, left_s = self.wait_s(key, now, due), due - now
         is_late = len(self) and wait_s + start_s > PLANNED * left_s
         n_free = self.n_workers - len(self._running)  # about to take what waits
-        is_long = len(self._waiting.get(work.key, ())) > n_free and wait_s > self.longest_wait_s
+        is_long = len(self._waiting.get(key, ())) > n_free and wait_s > self.longest_wait_s
         if is_late or is_long or self._n_waiting >= MAX_WAITING:
             raise HttpProblem(
                 "overloaded",
@@ -149,8 +163,6 @@ class Lane:
                 "allow more time",
                 headers=retry_after(wait_s),
             )
-        self._served_s[work.key] = max(self._served_s.get(work.key, 0.0), self._virtual_s)
-        self._waiting.setdefault(work.key, deque()).append(work)
 
     def put_first(self, work: Work) -> None:
         """Add work ahead of all other, whatever the load."""

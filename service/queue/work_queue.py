@@ -92,6 +92,11 @@ class WorkQueue:
         with self._changed:
             return self.lanes["light"].longest_running_s(perf_counter())
 
+    def require_room(self, key: str, due: float) -> None:
+        """Refuse light work of a key that would be late however little it is; raises as `Lane.require_room`."""
+        with self._changed:
+            self.lanes["light"].require_room(key, due, perf_counter())
+
     async def run(
         self, work: Work, disconnected: Disconnected | None = None, *, lane: str | None = None, first: bool = False
     ) -> Any:

@@ -14,13 +14,13 @@ import numpy as np
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from prime_anc.core import library
-from prime_anc.method.controller import Controller
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS, N_TAPS
 from prime_anc.method.design import design_all, predict_all
 from prime_anc.method.gain_curve import GainCurve
+from prime_anc.method.loops.controller import Controller
+from prime_anc.method.loops.sections import Sections
 from prime_anc.method.methods import METHODS
 from prime_anc.method.profiles import PROFILES
-from prime_anc.method.sections import Sections
 from prime_anc.method.types import DesignOptions, Fallback, Model, Paths, Problem
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]

@@ -24,7 +24,7 @@ from prime_anc.hardware.realise import Realised, Target, realise, realised_secti
 from prime_anc.hardware.running import Machine
 from prime_anc.hardware.targets import requested, target, targets
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.sections import Sections
 from prime_anc.tasks.export import coefficients_answer
 from tests.hardware.conftest import simulated
 

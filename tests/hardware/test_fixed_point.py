@@ -24,7 +24,7 @@ from prime_anc.hardware.running import Machine, run_in_loop
 from prime_anc.method.bands import NR_BANDS, band_membership
 from prime_anc.method.conventions import DESIGN_N_FFT
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.sections import Sections
 from prime_anc.tasks.export import coefficients_answer
 from tests.hardware.conftest import simulated
 

@@ -9,13 +9,13 @@ from model_store.store import BUNDLED_ROOT, ModelStore
 from prime_anc.hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller, start_roots
 from prime_anc.hardware.hybrid import design_for_all, design_hybrid
 from prime_anc.hardware.plants import Ear, distance, is_quiet, keeps, lent_plants, loop_problem, plant_of
-from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.bands import BINS_HZ, WIDE_BANDS
-from prime_anc.method.controller import Controller, judge
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.design import design, predict_all
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.controller import Controller, judge
+from prime_anc.method.loops.sections import Sections
 from prime_anc.method.types import DesignOptions, Loop, Model, Paths, Problem
+from prime_anc.method.updates.band_weights import BandWeights
 from prime_anc.options import ControllerFields
 from tests.oracles.closed_loop import growth_in_words
 

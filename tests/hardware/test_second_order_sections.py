@@ -7,8 +7,8 @@ import pytest
 
 from prime_anc.hardware.residual_power import ResidualPower, centres_hz
 from prime_anc.hardware.second_order_sections import _Fit, design_sections, largest_excess, largest_gain, objective
-from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.profiles import FAST
+from prime_anc.method.updates.band_weights import BandWeights
 
 
 def test_derivatives_match_differences(condition, pink):

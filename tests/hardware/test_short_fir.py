@@ -15,7 +15,6 @@ from prime_anc.hardware.residual_power import PathSpectra
 from prime_anc.hardware.short_fir import at_design_rate, design_fir
 from prime_anc.measure.files.measurements import paths_at_48_khz
 from prime_anc.measure.files.resampling import Response
-from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.bands import BINS_HZ, NR_BANDS, WIDE_BANDS, edges_hz
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.errors import InvalidPaths
@@ -24,6 +23,7 @@ from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import pose
 from prime_anc.method.profiles import FAST
 from prime_anc.method.types import Model, Paths, Problem
+from prime_anc.method.updates.band_weights import BandWeights
 from service.errors import to_problem
 from tests.oracles.octave_bands import reduction_db
 from training.datasets.simulated_systems import simulate_system

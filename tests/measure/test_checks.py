@@ -14,7 +14,7 @@ from prime_anc.measure.checks import Verdict, judge
 from prime_anc.measure.estimate import GainTake, PlayedTake
 from prime_anc.method.bands import WIDE_BANDS, edges_hz
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from prime_anc.method.plausibility import SupportPrior
+from prime_anc.method.support.explanation import SupportPrior
 from prime_anc.method.unknown import MOST_UNCERTAIN
 from tests.measure.probe_takes import Fault, N, noisy, takes_of
 from tests.oracles import measured

@@ -7,8 +7,8 @@ from scipy.signal import lfilter
 from prime_anc.hardware.running import Machine, run_in_loop
 from prime_anc.measure.verify import StateTake, diagnose
 from prime_anc.measure.verify_controller import diagnose_controller, verify_both
-from prime_anc.method.controller import Controller
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.controller import Controller
+from prime_anc.method.loops.sections import Sections
 from tests.data.six_ears import FILE
 
 RATE, N = 48_000.0, 2 * 48_000

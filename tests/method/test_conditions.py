@@ -9,13 +9,13 @@ import torch
 
 from model_store.store import DEFAULT_ROOT, ModelStore
 from prime_anc.method.backends.reference import ReferenceBackend
-from prime_anc.method.band_weights import BandWeights
 from prime_anc.method.design import design, design_all, predict_all
 from prime_anc.method.errors import InvalidOption
-from prime_anc.method.loop import judge_loop, loop_gain
+from prime_anc.method.loops.loop import judge_loop, loop_gain
 from prime_anc.method.methods import METHODS
 from prime_anc.method.start.generator import Generator, model_parameters
 from prime_anc.method.types import DesignOptions, Model, Paths, Problem
+from prime_anc.method.updates.band_weights import BandWeights
 from tests.method.cases import relative_error
 from tests.model_store import cases
 from tests.problems import changed

@@ -10,7 +10,7 @@ from prime_anc.core import Core
 from prime_anc.method.bands import WIDE_BANDS, centre_hz
 from prime_anc.method.errors import NonFiniteFilter
 from prime_anc.method.predict import N_SUMS, NATURAL_SPREAD, a_weight, band_sums, mean_prediction, predict
-from prime_anc.method.support_statistics import band_uncertainty, late_share, learn_uncertainty
+from prime_anc.method.support.statistics import band_uncertainty, learn_uncertainty
 from prime_anc.method.types import NOT_JUDGED, Known, KnownFrom, Paths, Prediction
 from prime_anc.method.unknown import COHERENCE_SHARE, CUT_DB, MODEL_BOUND, RESPONSE_LENGTHS
 from tests.oracles import measured
@@ -18,7 +18,7 @@ from tests.oracles.octave_bands import band_sums as oracle_sums
 from tests.oracles.octave_bands import reduction_db
 
 N_FFT = 32_768
-LEARNED = np.stack((np.full(31, 0.01), np.ones(31)))
+LEARNED = np.full(31, 0.01)
 
 
 def known_from(basis: KnownFrom, primary: np.ndarray | float, secondary: np.ndarray | float = 0.0) -> Known:
@@ -134,7 +134,7 @@ def test_sensitivity_is_loss_with_changed_secondary_path(
 
 
 def test_uncertainty_beyond_natural_one_costs(ear: OneEar) -> None:
-    natural = NATURAL_SPREAD * LEARNED[0, 0]
+    natural = NATURAL_SPREAD * LEARNED[0]
     poor, good, better = (ear.predicted(known_from("coherence", item)) for item in (0.2, natural, 1e-3))
     # The uncertainty is rounded to float32.
     assert [item.uncertainty_cost_db for item in (good, better)] == pytest.approx([0, 0], abs=1e-6)
@@ -156,15 +156,13 @@ def test_coherence_tells_uncertainty_up_to_models_bound(ears: list[measured.Meas
     """A microphone's noise lowers the coherence without making the paths less certain, until it hides them."""
     primary, hz = ears[0].primary, np.linspace(0, 24_000, N_FFT // 2 + 1)
     psd = 1 / np.maximum(hz, 20)
-    late = np.where(np.arange(len(primary)) < 2048, 0, primary)
-    power, late_power = (psd * np.abs(np.fft.rfft(item, N_FFT)) ** 2 for item in (primary, late))
-    typical, per_share = LEARNED
+    power = psd * np.abs(np.fft.rfft(primary, N_FFT)) ** 2
+    expected = 10 ** (CUT_DB[-1] / 10) * LEARNED
     for value, is_hidden in ((0.8, False), (0.3, True)):
         coherence = np.where(hz < 1000, 1, value).astype(np.float32)
-        items = (1 / np.float64(coherence) - 1) * power, power, late_power
-        unexplained, whole, late_sums = (oracle_sums(WIDE_BANDS, item) for item in items)
+        items = (1 / np.float64(coherence) - 1) * power, power
+        unexplained, whole = (oracle_sums(WIDE_BANDS, item) for item in items)
         share = COHERENCE_SHARE * unexplained / whole
-        expected = 10 ** (CUT_DB[-1] / 10) * np.sqrt(typical * np.clip(per_share * late_sums / whole, 1e-4, 1))
         wanted = np.where(share > 1, share, np.minimum(share, MODEL_BOUND * expected))
         found = judged(LEARNED, primary, psd, coherence)
         np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-7)  # of transforms in float32
@@ -181,7 +179,7 @@ def test_model_expects_more_of_response_that_is_cut(ears: list[measured.Measured
         *_, known = Core(model).pose(paths, psd, is_device=True)
         assert known.basis == "model"
         raised = 10 ** (CUT_DB[RESPONSE_LENGTHS.index(n)] / 10)
-        np.testing.assert_allclose(known.uncertainty[0], raised * model.band_uncertainty[0], rtol=1e-3)
+        np.testing.assert_allclose(known.uncertainty[0], raised * model.band_uncertainty, rtol=1e-3)
         found.append(known.uncertainty[0])
     assert (np.diff(found, axis=0) > 0).all()
 
@@ -223,16 +221,10 @@ def decaying(n_ears: int) -> np.ndarray:
 def test_learned_values_are_geometric_means() -> None:
     primary, rng = decaying(2), np.random.default_rng(5)
     psd, coherence = rng.uniform(0.5, 2.0, 16_385), rng.uniform(0.5, 1, (2, 16_385))
-    late = np.fft.irfft(primary)
-    late[:, :2048] = 0
-    powers = [psd * np.abs(item) ** 2 for item in (primary, np.fft.rfft(late))]
-    whole, part, unexplained = (
-        np.array([oracle_sums(WIDE_BANDS, row) for row in item])
-        for item in (*powers, (1 - coherence) / coherence * powers[0])
-    )
-    np.testing.assert_allclose(late_share(primary, psd), part / whole, rtol=1e-9)
+    power = psd * np.abs(primary) ** 2
+    items = power, (1 - coherence) / coherence * power
+    whole, unexplained = (np.array([oracle_sums(WIDE_BANDS, row) for row in item]) for item in items)
     uncertainty = unexplained / whole
     np.testing.assert_allclose(band_uncertainty(primary, coherence, psd), uncertainty, rtol=1e-9)
-    typical, per_share = learn_uncertainty(primary, coherence, psd)
-    np.testing.assert_allclose(typical, np.sqrt(uncertainty.prod(0)), rtol=1e-9)
-    np.testing.assert_allclose(per_share, typical / np.sqrt((part / whole).prod(0)), rtol=1e-9)
+    learned = learn_uncertainty(primary, coherence, psd)
+    np.testing.assert_allclose(learned, np.sqrt(uncertainty.prod(0)), rtol=1e-9)

@@ -51,7 +51,7 @@ def random_paths(n_samples: int) -> list[NDArray[np.float64]]:
 
 def parameters(seed: int, config: GeneratorConfig = SMALL, std: float = 0.05) -> ModelParameters:
     """A random generator with its reference and uncertainty."""
-    uncertainty = torch.full((2, 31), 0.01)
+    uncertainty = torch.full((31,), 0.01)
     return model_parameters(generator(seed, config, std), torch.from_numpy(reference_psd()), uncertainty)
 
 

@@ -70,7 +70,7 @@ NEGATIVE = np.full(N_BINS, -1.0)
         (STEM, None, rf"unknown or missing: \['{STEM}'\]"),
         ("reference_psd", NEGATIVE, "reference_psd: from -1 to"),
         ("reference_psd", 0 * NEGATIVE, "reference_psd: a total of 0"),
-        ("band_uncertainty", np.full((2, 31), -0.5), "band_uncertainty: from -0.5 to"),
+        ("band_uncertainty", np.full(31, -0.5), "band_uncertainty: from -0.5 to"),
     ],
 )
 def test_wrong_array_is_named(checkpoint: Checkpoint, name: str, value: Arrays | None, found: str) -> None:

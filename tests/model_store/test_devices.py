@@ -14,8 +14,7 @@ from model_store.errors import InvalidName, ModelNotFound, PublishFailed
 from model_store.store import ModelStore
 from prime_anc.measure.device import ListenerEar, learn_device
 from prime_anc.method.conventions import N_BINS
-from prime_anc.method.plausibility import find_implausible
-from prime_anc.method.support_statistics import LARGEST_UNCERTAINTY
+from prime_anc.method.support.findings import find_implausible
 from tests.data.six_ears import FILE as SIX_EARS
 from tests.model_store import cases
 
@@ -74,13 +73,6 @@ def test_five_listeners_have_a_prior(devices: Devices) -> None:
     assert devices.store.load("mine").parameters.path_prior.n_ears == 6
     assert_generic(devices, "mine")
     assert [item.version for item in devices.store.versions("mine")] == [1, 2]
-
-
-def test_responses_without_late_sound_teach(devices: Devices) -> None:
-    """Their uncertainty, which is noise, per late share would have no bound."""
-    noisy = np.full(N_BINS, 0.9, np.float32)
-    devices.add("mine", [replace(ear, primary=ear.primary[:2048], coherence=noisy) for ear in ears()[:4]])
-    assert devices.store.load("mine").parameters.band_uncertainty.max() == np.float32(LARGEST_UNCERTAINTY)
 
 
 def test_removed_listener_leaves_nothing(devices: Devices) -> None:

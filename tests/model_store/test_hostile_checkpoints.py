@@ -17,9 +17,9 @@ from prime_anc.measure.calibration import calibrate
 from prime_anc.measure.estimate import GainTake
 from prime_anc.method.design import design_all
 from prime_anc.method.errors import InvalidOption, SynthesisError
-from prime_anc.method.plausibility import find_implausible
 from prime_anc.method.start.features import GeneratorConfig
-from prime_anc.method.support_statistics import SupportStatistics
+from prime_anc.method.support.findings import find_implausible
+from prime_anc.method.support.statistics import SupportStatistics
 from prime_anc.method.types import Design, DesignOptions, Model, Paths, Problem
 from tests.model_store import cases
 

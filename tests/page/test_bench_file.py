@@ -20,7 +20,7 @@ from service.api.reading import parse_tensors
 from tests.service import models
 
 WORKBENCH = Path(__file__).parents[2] / "service" / "page"
-SCHEMA = json.loads((WORKBENCH / "bench_file.schema.json").read_text())
+SCHEMA = json.loads((WORKBENCH / "files" / "bench_file.schema.json").read_text())
 # Reads documents as the page does when they are dropped, and writes its session.
 SCRIPT = """
 import { readFileSync } from "node:fs";
@@ -53,7 +53,7 @@ def run(*arguments: object) -> None:
 def page_session(folder: Path, *files: Path) -> dict[str, Any]:
     """The session that the page saves after loading files."""
     node = shutil.which("node") or pytest.skip("node is not on PATH")
-    (folder / "bench_file.mjs").write_text((WORKBENCH / "bench_file.js").read_text())
+    (folder / "bench_file.mjs").write_text((WORKBENCH / "files" / "bench_file.js").read_text())
     (folder / "script.mjs").write_text(SCRIPT)
     done = subprocess.run([node, folder / "script.mjs", *files], capture_output=True, text=True, check=True)
     document: dict[str, Any] = json.loads(done.stdout)
@@ -151,7 +151,7 @@ def test_session_sets_only_options_with_an_effect() -> None:
     assert found == both | {"min_gain_margin_db": 9}
 
 
-TENSORS = WORKBENCH / "tensors.js"
+TENSORS = WORKBENCH / "files" / "tensors.js"
 ENCODE = """
 import { encoded } from "%s";
 const ear = (gain) => ({ primary: Float32Array.of(0, gain), secondary: Float32Array.of(1, 0.5) });

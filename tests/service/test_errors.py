@@ -32,7 +32,7 @@ def test_known_error_becomes_problem(error: Exception, code: str, field: str | N
 
 def test_numerical_error_of_computation_is_fault_of_paths() -> None:
     with pytest.raises(ZeroDivisionError) as raised:
-        exec("1 / 0", {"__name__": "prime_anc.method.update"})
+        exec("1 / 0", {"__name__": "prime_anc.method.updates.update"})
     assert to_problem(raised.value).code == "unusable-paths"
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from prime_anc.client import wire
-from prime_anc.method.synthesizer import Synthesizer
+from prime_anc.method.start.synthesizer import Synthesizer
 from prime_anc.method.types import Paths
 from tests.service.api.test_design import library_paths
 from tests.service.program import Program, started

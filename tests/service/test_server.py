@@ -94,13 +94,19 @@ def test_connections_beyond_limit_are_refused(program: Program) -> None:
     wait_for(lambda: b"200 OK" in exchange(program.port, live))
 
 
+def _listens(path: Path) -> bool:
+    """Return whether a Unix socket accepts connections, which it does some time after it exists."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return asking.connect_ex(str(path)) == 0
+
+
 def test_unix_socket_serves_and_is_not_taken(store_folder: Path, ear: Paths) -> None:
     with tempfile.TemporaryDirectory() as folder:  # short: a socket's name has 107 bytes
         path = Path(folder) / "socket"
         command = command_of(store_folder, "--uds", str(path))
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as first:
             try:
-                wait_for(path.exists)
+                wait_for(lambda: _listens(path))
                 assert stat.S_IMODE(path.stat().st_mode) == 0o660
                 with Client(uds=path, timeout_s=60) as client:
                     assert client.refine(ear.primary, ear.secondary, k=1).taps.any()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from prime_anc.method.paths import AcousticPaths, ControlFilter
 from prime_anc.method.start.wiener import design_shared_wmmse, toeplitz_system, wmmse_weights
-from prime_anc.method.toeplitz import SymmetricToeplitz, conjugate_gradients
+from prime_anc.method.updates.toeplitz import SymmetricToeplitz, conjugate_gradients
 from training.training_set import TrainingSet
 
 

@@ -19,7 +19,7 @@ enum { OF_TRUE_PATHS, OF_CALIBRATION, OF_COHERENCE, OF_MODEL, OF_RESPONSE };
 
 /* Constants of Python's modules, documented there under these names in capitals. */
 typedef struct {
-    int wiener_iterations, late_from_samples, first_updates, n_rounds;
+    int wiener_iterations, first_updates, n_rounds;
     int least_samples, long_samples, rising_first;
     float ceiling_sharpness, coherence_floor, end_of_response;
     double ratio_regularisation, held_low_hz, held_high_hz, magnitude_floor, phase_floor, audible_hz, neper_per_db;
@@ -27,7 +27,7 @@ typedef struct {
     double sufficient_decrease, damping_floor, least_ceiling, most_ceiling, silence, louder_weight, louder_sharpness;
     double guard, large_decrease, slow_decrease, slow_share, small_decrease, most_residual, direct_damping;
     double coherence_share, model_bound, natural_spread, most_uncertain, silent_uncertainty, doubt, aligned;
-    double plausible_range, uncertainty_interval_db, coherence_interval_db, widest_uncertainty_db, widest_coherence_db;
+    double uncertainty_interval_db, coherence_interval_db, widest_uncertainty_db, widest_coherence_db;
     double cost_share, believed_db, cut_db[N_LENGTHS], model_interval_db[N_LENGTHS];
     double silent, stationary, rising_db, lacked, rising_interval_db, response_interval_db[N_LENGTHS], smallest_share;
 } prime_constants;
@@ -42,7 +42,7 @@ typedef struct {
     const int *pool_first, *pool_count, *lower;
     const float *pool_weights, *fraction, *frequency;
     const float *start_weight, *start_penalty, *start_ceiling, *start_average;
-    const double *band_uncertainty; /* [2][31] */
+    const double *band_uncertainty; /* [31] */
 } prime_parameters;
 
 /* Paths as sent: responses, or spectra where the number of samples is 0; coherence may be NULL. */

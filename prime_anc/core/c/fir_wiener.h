@@ -1,5 +1,5 @@
 /* Taps from a generator's corrections: the finite causal Wiener filter, or the minimum-phase response of the
-   corrected base (prime_anc/method/start/fir_wiener.py, arrays.py, synthesizer.py): theory (5) to (10). */
+   corrected base (prime_anc/method/start/fir_wiener.py, synthesizer.py): theory (5) to (10). */
 #ifndef PRIME_FIR_WIENER_H
 #define PRIME_FIR_WIENER_H
 

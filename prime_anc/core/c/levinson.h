@@ -1,5 +1,5 @@
 /* Solution of symmetric Toeplitz systems of 2048 unknowns by Levinson's recursion in double precision
-   (prime_anc/method/toeplitz.py, solve_directly). */
+   (prime_anc/method/updates/toeplitz.py, solve_directly). */
 #ifndef PRIME_LEVINSON_H
 #define PRIME_LEVINSON_H
 

@@ -1,4 +1,4 @@
-/* The objective J from band powers (prime_anc/method/objective.py): theory (13), (14). */
+/* The objective J from band powers (prime_anc/method/updates/objective.py): theory (13), (14). */
 #ifndef PRIME_OBJECTIVE_H
 #define PRIME_OBJECTIVE_H
 

@@ -1,4 +1,4 @@
-/* J of one filter's taps and its normal equations (prime_anc/method/tap_objective.py): theory (12) to (16). */
+/* J of one filter's taps and its normal equations (prime_anc/method/updates/tap_objective.py): theory (12) to (16). */
 #ifndef PRIME_TAP_OBJECTIVE_H
 #define PRIME_TAP_OBJECTIVE_H
 

@@ -1,5 +1,5 @@
 /* Solves symmetric positive-definite Toeplitz systems of 2048 unknowns by conjugate gradients, with an approximate
-   inverse from the Gohberg-Semencul formula as preconditioner (prime_anc/method/toeplitz.py).
+   inverse from the Gohberg-Semencul formula as preconditioner (prime_anc/method/updates/toeplitz.py).
 
    A product needs a linear convolution of 2048 samples, computed as a circular one of 4096. A vector is stored as its
    1024 even samples followed by its 1024 odd samples. Taken as real and imaginary parts, and padded with zeros to 2048
@@ -38,7 +38,7 @@ typedef struct {
     float sr[ROOM], si[ROOM]; /* scratch space of the transforms */
     /* the matrix as a filter: He = a, which is real, and D Ho = br + i bi = Ho* */
     float a[COEFFICIENTS], br[COEFFICIENTS], bi[COEFFICIENTS];
-    /* spectra of the even and odd samples of the generating polynomial (prime_anc/method/toeplitz.py) */
+    /* spectra of the even and odd samples of the generating polynomial (prime_anc/method/updates/toeplitz.py) */
     float er[COEFFICIENTS], ei[COEFFICIENTS], or[COEFFICIENTS], oi[COEFFICIENTS];
     float first; /* first sample of the polynomial, with the scale of its spectra */
     float value[N_TAPS], residual[N_TAPS], direction[N_TAPS], rhs[N_TAPS];

@@ -186,20 +186,6 @@ static void silent_bands(const band_edges *bands, const float *re, const float *
         silent[b] = sums[b] < constant.silent * loudest;
 }
 
-/* Computes the model's expectation of u_p for a primary response of n_samples; power: |P|^2 and that of its samples from
-   late_from_samples on under the reference, per band. */
-static void model_uncertainty(const double *learned, const double *power, const double *late, int n_samples, double *expected)
-{
-    double octaves = log2(fmax(n_samples, 1) / constant.late_from_samples);
-    double exponent = 0.5 * fmin(fmax(octaves, 0), 1), raised = pow(10, at_length(n_samples, constant.cut_db) / 10);
-    for (int b = 0; b < N_BANDS; b++) {
-        double typical = learned[b], share = late[b] / fmax(power[b], DBL_MIN);
-        double seen = learned[N_BANDS + b] * share / fmax(typical, DBL_MIN);
-        seen = fmin(fmax(seen, 1 / constant.plausible_range), constant.plausible_range);
-        expected[b] = raised * typical * pow(seen, exponent);
-    }
-}
-
 /* Computes both uncertainties from the power that a coherence leaves unexplained. Where more is unknown than known, it
    says nothing of the secondary path either. */
 static void coherence_uncertainty(const double *expected, const double *learned, const double *power,

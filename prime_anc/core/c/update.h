@@ -1,4 +1,4 @@
-/* Gauss-Newton updates of one filter against the estimated paths of one or more conditions (prime_anc/method/update.py):
+/* Gauss-Newton updates of one filter against the estimated paths of one or more conditions (prime_anc/method/updates/update.py):
    theory (15) to (17). */
 #ifndef PRIME_UPDATE_H
 #define PRIME_UPDATE_H

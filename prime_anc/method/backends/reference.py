@@ -15,9 +15,9 @@ from prime_anc.method.posing import OpenLoop
 from prime_anc.method.predict import not_finite
 from prime_anc.method.profiles import PROFILES
 from prime_anc.method.start.generator import Generator
-from prime_anc.method.synthesizer import Synthesizer
+from prime_anc.method.start.synthesizer import Synthesizer
 from prime_anc.method.types import DesignOptions, Filter, Float32, ModelParameters, RefinementRecord
-from prime_anc.method.update import refine
+from prime_anc.method.updates.update import refine
 
 
 def build_generator(parameters: ModelParameters) -> Generator:

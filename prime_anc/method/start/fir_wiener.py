@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from prime_anc.method.arrays import Array, array_namespace, minimum_phase_response, softplus, squared_magnitude
 from prime_anc.method.conventions import N_TAPS
-from prime_anc.method.toeplitz import Solution, solve_toeplitz
+from prime_anc.method.updates.toeplitz import Solution, solve_toeplitz
 
 # Beyond these frequencies the starting weight falls, by this power of f: 12 dB in an octave.
 LOW_EDGE_HZ, HIGH_EDGE_HZ = 45.0, 9000.0

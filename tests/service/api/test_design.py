@@ -11,7 +11,7 @@ import torch
 from prime_anc.client import wire
 from prime_anc.method.conventions import STAGES
 from prime_anc.method.paths import AcousticPaths
-from prime_anc.method.synthesizer import Synthesizer
+from prime_anc.method.start.synthesizer import Synthesizer
 from prime_anc.method.types import Paths
 from tests.service.bodies import as_base64, as_lists, as_responses
 

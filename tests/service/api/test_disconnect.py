@@ -1,9 +1,10 @@
-"""Clients that disconnect while they wait free their places at once."""
+"""Clients that disconnect free their places at once, and what has no room is not read."""
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 
+import httpx
 import numpy as np
 import orjson
 import pytest
@@ -13,6 +14,7 @@ from starlette.types import Message
 from prime_anc.method.types import Paths
 from service.api.state import Service
 from service.queue.estimates import Cost
+from service.queue.lane import Work
 from service.settings import Settings
 from tests.service import models
 from tests.service.bodies import as_responses
@@ -95,3 +97,15 @@ async def test_disconnect_frees_waiting_calibration(app: FastAPI, service: Servi
     await asyncio.gather(held, *(client.asking for client in clients))
     assert clients[1].messages[0]["status"] == 200
     assert memory.n_bytes == 0
+
+
+async def test_design_without_room_is_refused_unread(service: Service, client: httpx.AsyncClient) -> None:
+    go_on, queue = threading.Event(), service.engine.queue
+    long = Work(lambda items, n: [go_on.wait(LONG_S)], None, Cost("long", 1e3))
+    running = asyncio.ensure_future(queue.run(long, lane="light", first=True))
+    await wait_until(lambda: bool(long.began))
+    for path, status in (("/refine", 503), ("/export", 400)):
+        answer = await client.post(path, content=b"{", headers={"Content-Type": "application/json"})
+        assert answer.status_code == status
+    go_on.set()
+    await running

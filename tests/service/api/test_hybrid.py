@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from prime_anc.method.sections import Sections
+from prime_anc.method.loops.sections import Sections
 from tests.data.six_ears import FILE
 from tests.model_store.cases import controller
 from tests.service.api.test_design import ask

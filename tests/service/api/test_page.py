@@ -22,7 +22,8 @@ async def test_page_and_its_files_are_served(client):
     named = re.findall(r'(?:href|src)="(workbench/[^"]+)"', page.text)
     assert {Path(item).name for item in named} == {"style.css", "app.js"}
     total = len(page.content)
-    for name in sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".js", ".css", ".json")):
+    served = (path for path in FOLDER.rglob("*") if path.suffix in (".js", ".css", ".json"))
+    for name in sorted(path.relative_to(FOLDER).as_posix() for path in served):
         file = await client.get(f"/workbench/{name}")
         assert file.status_code == 200, name
         assert file.headers["x-content-type-options"] == "nosniff"

@@ -132,7 +132,7 @@ def _all_keys() -> list[tuple[str, ...]]:
 
 
 def _is_far(record: RefinementRecord, options: DesignOptions) -> bool:
-    """Whether updates go on by steps that no graph records (`prime_anc.method.update.refine`)."""
+    """Whether updates go on by steps that no graph records (`prime_anc.method.updates.update.refine`)."""
     if not PROFILES[options.profile].settles or record.stopped != STOP_REASONS[BUDGET]:
         return False
     decreases = -np.diff(record.objective)

@@ -11,9 +11,9 @@ from torch import Tensor
 from prime_anc.method.backends.cuda.buffers import BatchInputs, BatchOutputs
 from prime_anc.method.conventions import N_TAPS
 from prime_anc.method.profiles import MAX_UPDATES, PROFILES
+from prime_anc.method.start.synthesizer import Synthesizer
 from prime_anc.method.start.wiener import design_wmmse
-from prime_anc.method.synthesizer import Synthesizer
-from prime_anc.method.update import GaussNewtonState
+from prime_anc.method.updates.update import GaussNewtonState
 
 Update = Callable[[], None]
 
