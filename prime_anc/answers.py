@@ -6,7 +6,7 @@ The service fills and documents them, the client and the library return them, an
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from os import PathLike
@@ -27,7 +27,7 @@ from typing import (
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from prime_anc import plots
 from prime_anc.fields import NUMBER_FORMAT, Absent, Example, Number, without_absent
@@ -136,6 +136,19 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if is_dataclass(hint):
         return lambda value: read(hint, value)  # type: ignore[arg-type]
     return lambda value: value
+
+
+def texts(kind: type[Answer]) -> dict[str, str]:
+    """Return the texts of an answer's fields, by dotted name."""
+    schema = TypeAdapter(kind).json_schema(mode="serialization")
+
+    def inside(part: dict[str, Any], place: str) -> Iterator[tuple[str, str]]:
+        part = schema["$defs"][part["$ref"].rpartition("/")[2]] | part if "$ref" in part else part
+        yield place, part.get("description", "")
+        for name, inner in part.get("properties", {}).items():
+            yield from inside(inner, f"{place}.{name}".lstrip("."))
+
+    return dict(inside(schema, ""))
 
 
 def _shown(value: object) -> str:
