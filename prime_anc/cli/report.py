@@ -48,7 +48,7 @@ table { border-collapse: collapse; margin: .5rem 0 1rem }
 td, th { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #ccc; vertical-align: top }
 td:first-child, th:first-child, .about td { text-align: left } td { overflow-wrap: anywhere }
 h2 { font-size: 1.1rem; margin: 1.5rem 0 .3rem } figure { margin: 0 } svg { width: 100%; height: auto }
-.nyquist { max-width: 26rem } .warning { color: #8a3b00 }
+.warning { color: #8a3b00 }
 @media print {
   @page { size: A4; margin: 15mm }
   body { font-size: 9pt; margin: 0; max-width: none; padding: 0 }
@@ -227,72 +227,64 @@ def _plots(design: Json, rival: Json, late: Sequence[Json]) -> list[str]:
 WIDTH, HEIGHT, MARGIN = 860, 280, 40
 LOWEST_DB = -80.0
 COLOURS = ("#0b5cad", "#b8470b", "#17733f", "#7a3fa0", "#8a6d00", "#5b6470")
-# Part of the plane of L that a Nyquist plot shows: left, right and half height.
-NYQUIST = (-3, 2, 1.6)
+# Of four units beside five.
+NYQUIST_HEIGHT = 669
 # Where |1 + L| is below, noise becomes more than 6 dB louder.
 LEAST_DISTANCE = 0.5
 
 
 def plot(title: str, x: Numbers, lines: Mapping[str, Numbers], *, is_log: bool = False) -> str:
-    """Draw an SVG figure of lines over common x, with a grid and a legend."""
-    scale = np.log10 if is_log else np.asarray
-    all_values = np.concatenate([np.asarray(line) for line in lines.values()]).clip(LOWEST_DB)
-    low, high = 10 * np.floor(min(all_values.min(), 0) / 10), 10 * np.ceil(max(all_values.max(), 10) / 10)
-
-    def across(values: Any) -> NDArray[np.floating]:
-        place = (scale(values) - scale(x[0])) / (scale(x[-1]) - scale(x[0]))
-        return np.asarray(MARGIN + place * (WIDTH - 2 * MARGIN))
-
-    def down(values: Any) -> NDArray[np.floating]:
-        return np.asarray(HEIGHT - 25 - (np.clip(values, LOWEST_DB, None) - low) / (high - low) * (HEIGHT - 45))
-
-    ticks = [log_tick for log_tick in TICKS_HZ if x[0] <= log_tick <= x[-1]] if is_log else list(x)
-    levels = np.arange(low, high + 1, 10 if high - low <= 60 else 20)
-    grid = [f"M{at:.1f} 20V{HEIGHT - 25}" for at in across(ticks)]
-    grid += [f"M{MARGIN} {at:.1f}H{WIDTH - MARGIN}" for at in down(levels)]
-    labels = [(at, HEIGHT - 10, "middle", tick) for at, tick in zip(across(ticks), ticks, strict=True)]
-    labels += [(MARGIN - 6, at + 4, "end", level) for at, level in zip(down(levels), levels, strict=True)]
-    drawn = {name: np.stack((across(x), down(values)), 1) for name, values in lines.items()}
-    return _figure(title, f"0 0 {WIDTH} {HEIGHT}", grid, labels, drawn, 12)
+    """Draw lines in dB over common x."""
+    scale: Any = np.log10 if is_log else np.asarray
+    levels = {name: np.clip(line, LOWEST_DB, None) for name, line in lines.items()}
+    low = 10 * np.floor(min(0, *map(np.min, levels.values())) / 10)
+    high = 10 * np.ceil(max(10, *map(np.max, levels.values())) / 10)
+    ticks = [tick for tick in TICKS_HZ if x[0] <= tick <= x[-1]] if is_log else x
+    drawn = {name: np.stack((scale(x), line), 1) for name, line in levels.items()}
+    across = {f"{tick:g}": float(scale(tick)) for tick in ticks}
+    up = np.arange(low, high + 1, 10 if high - low <= 60 else 20)
+    return _figure(title, ((scale(x[0]), low), (scale(x[-1]), high)), across, up, drawn)
 
 
 def nyquist(loops: Mapping[str, NDArray[np.complexfloating]]) -> str:
     """Draw loops in the complex plane, with the circle that they have to stay out of."""
-    left, right, half = NYQUIST
-    grid = [f"M{at} {-half}V{half}" for at in range(left, right + 1)] + [
-        f"M{left} {at}H{right}" for at in (-1, 0, 1)
-    ]
-    labels = [(at + 0.04, -0.04, "start", at) for at in range(left, right)]
-    drawn = {name: np.stack((loop.real, -loop.imag), 1).clip(-99, 99) for name, loop in loops.items()}
-    circle = f'<circle cx="-1" cy="0" r="{LEAST_DISTANCE}" fill="#b8470b" fill-opacity=".15"/>'
-    title = "Nyquist plot of the loop L; inside the circle about -1 noise becomes over 6 dB louder"
-    box = f"{left} {-half} {right - left} {2 * half}"
-    return _figure(title, box, grid, labels, drawn, 0.12, circle, "nyquist")
+    circle = -1 + LEAST_DISTANCE * np.exp(2j * np.pi * np.linspace(0, 1, 61))
+    curves = {**loops, "noise becomes over 6 dB louder inside": circle}
+    drawn = {name: np.stack((curve.real, curve.imag), 1).clip(-99, 99) for name, curve in curves.items()}
+    across = {str(tick): tick for tick in range(-3, 3)}
+    return _figure("Nyquist plot of the loop L", ((-3, -2), (2, 2)), across, range(-2, 3), drawn, NYQUIST_HEIGHT)
 
 
 def _figure(
     title: str,
-    box: str,
-    grid: Sequence[str],
-    labels: Iterable[tuple[float, float, str, float]],
-    lines: Mapping[str, NDArray[np.floating]],
-    size: float,
-    more: str = "",
-    kind: str = "",
+    corners: tuple[tuple[float, float], tuple[float, float]],
+    across: Mapping[str, float],
+    up: Iterable[float],
+    lines: Mapping[str, NDArray[Any]],
+    height: int = HEIGHT,
 ) -> str:
-    """Compose a figure of lines [n, 2] with a legend; all in units of the view box, `size` that of text."""
-    parts = [f'<path d="{"".join(grid)}" fill="none" stroke="#ddd" stroke-width="{size / 12:.3g}"/>', more]
-    parts += [
-        f'<text x="{x:.5g}" y="{y:.5g}" text-anchor="{anchor}" font-size="{size}" fill="#444">{text:g}</text>'
-        for x, y, anchor, text in labels
-    ]
-    names = []
+    """Draw lines [n, 2] between two corners as SVG, with a grid at the ticks of both axes and a legend."""
+    first, last = map(np.array, corners)
+
+    def places(points: Any) -> NDArray[Any]:
+        share = (np.asarray(points) - first) / (last - first)
+        return (MARGIN, height - 25) + share * (WIDTH - 2 * MARGIN, 45 - height)
+
+    grid, texts, drawn, names = [], [], [], []
+    for text, value in across.items():
+        x, _ = places((value, first[1]))
+        grid.append(f"M{x:.1f} 20V{height - 25}")
+        texts.append(f'<text x="{x:.1f}" y="{height - 10}" text-anchor="middle">{text}</text>')
+    for value in up:
+        _, y = places((first[0], value))
+        grid.append(f"M{MARGIN} {y:.1f}H{WIDTH - MARGIN}")
+        texts.append(f'<text x="{MARGIN - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
     for n, (name, points) in enumerate(lines.items()):
-        colour = COLOURS[n % len(COLOURS)]
-        text = " ".join(f"{x:.5g},{y:.5g}" for x, y in points)
-        parts.append(f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{size / 7:.3g}"/>')
+        colour, path = COLOURS[n % len(COLOURS)], " ".join(f"{x:.1f},{y:.1f}" for x, y in places(points))
+        drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.7"/>')
         names.append(f'<span style="color:{colour}">— {escape(name)}</span>')
     return (
-        f'<figure class="{kind}"><figcaption><b>{escape(title)}</b> {" ".join(names)}</figcaption>'
-        f'<svg role="img" aria-label="{escape(title)}" viewBox="{box}">{"".join(parts)}</svg></figure>'
+        f'<figure><figcaption><b>{title}</b> {" ".join(names)}</figcaption><svg role="img" aria-label="{title}" '
+        f'viewBox="0 0 {WIDTH} {height}" font-size="12"><path d="{"".join(grid)}" fill="none" stroke="#ddd"/>'
+        f"{''.join(texts)}{''.join(drawn)}</svg></figure>"
     )

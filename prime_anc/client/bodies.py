@@ -58,7 +58,7 @@ def about_ear(
     primary: ArrayLike | Ear, secondary: ArrayLike | None, options: Fields, names: tuple[str, ...]
 ) -> dict[str, Any]:
     """Build a request for one ear, or several conditions, from the arguments of a method."""
-    body = given(options, (*names, *BESIDES))
+    body = given(options, names)
     besides = {name: body.pop(name) for name in BESIDES if name in body}
     ears: list[Any] = [primary]
     if are_several := isinstance(primary, list | tuple) and any(

@@ -120,12 +120,7 @@ class Client:
 
     @takes_options(SYNTHESIS)
     def synthesize(
-        self,
-        primary: ArrayLike | Ear,
-        secondary: ArrayLike | None = None,
-        *,
-        deadline_ms: float | None = None,
-        **fields: Any,
+        self, primary: ArrayLike | Ear, secondary: ArrayLike | None = None, **fields: Any
     ) -> DesignAnswer:
         """Design a filter without updates.
 
@@ -135,8 +130,6 @@ class Client:
             Impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex, n_fft / 2 + 1 bins).
             A calibration or a Condition replaces them, the coherence and the feedback path; a calibration gives the
             sign, too. A list of these, 1 to 16 conditions, gets one filter, whose effect is predicted for each.
-        deadline_ms
-            Time after which the answer is no longer needed.
         **fields
             These and the options below; what is left out has the service's default.
 
@@ -150,20 +143,13 @@ class Client:
             The service does not answer, or refuses.
         """
         body = about_ear(primary, secondary, fields, SYNTHESIS)
-        return self._ask_for(DesignAnswer, "/synthesize", body, deadline_ms)
+        return self._ask_for(DesignAnswer, "/synthesize", body)
 
     @takes_options(REFINEMENT)
-    def refine(
-        self,
-        primary: ArrayLike | Ear,
-        secondary: ArrayLike | None = None,
-        *,
-        deadline_ms: float | None = None,
-        **fields: Any,
-    ) -> DesignAnswer:
+    def refine(self, primary: ArrayLike | Ear, secondary: ArrayLike | None = None, **fields: Any) -> DesignAnswer:
         """Design a filter with up to `k` Gauss-Newton updates; arguments and errors as in `synthesize`."""
         body = about_ear(primary, secondary, fields, REFINEMENT)
-        return self._ask_for(DesignAnswer, "/refine", body, deadline_ms)
+        return self._ask_for(DesignAnswer, "/refine", body)
 
     @takes_options(REFINEMENT)
     def hybrid(
@@ -174,14 +160,13 @@ class Client:
         controller: Fields | None = None,
         stability_only: Sequence[Condition] = (),
         lend_wearing: bool = True,
-        deadline_ms: float | None = None,
         **fields: Any,
     ) -> HybridAnswer:
         """Design a filter and a feedback controller beside it.
 
         Parameters
         ----------
-        primary, secondary, deadline_ms, fields
+        primary, secondary, fields
             As in `synthesize`.
         controller
             What the controller has to be: `n_sections`, `sample_rate`, `latency_us`, `number_format`, ...
@@ -197,7 +182,7 @@ class Client:
         """
         body = about_ear(primary, secondary, fields | {"controller": controller}, REFINEMENT)
         body = with_stability_only(body, stability_only) | {"lend_wearing": lend_wearing}
-        return self._ask_for(HybridAnswer, "/hybrid", body, deadline_ms)
+        return self._ask_for(HybridAnswer, "/hybrid", body)
 
     def calibrate(
         self,
@@ -235,7 +220,7 @@ class Client:
             The service does not answer, or refuses.
         """
         body = {"takes": wire_takes(takes), "model": model, "sign": sign, "n_windows": n_windows}
-        return self._ask_for(CalibrationAnswer, "/calibrate", body, deadline_ms)
+        return self._ask_for(CalibrationAnswer, "/calibrate", body | {"deadline_ms": deadline_ms})
 
     @takes_options(FILTER)
     def evaluate(
@@ -243,8 +228,6 @@ class Client:
         taps: ArrayLike | DesignAnswer | ExportAnswer,
         primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
-        *,
-        deadline_ms: float | None = None,
         **fields: Any,
     ) -> EvaluationAnswer:
         """Predict the effect of a filter on given paths.
@@ -253,11 +236,11 @@ class Client:
         ----------
         taps
             Taps, float32 [2048], in the sign of the signal chain, or a design or its export, which include the sign.
-        primary, secondary, deadline_ms, fields
+        primary, secondary, fields
             As in `synthesize`; `latency_samples` is that of the filter's design, `controller` by default too.
         """
         body = about_filter(taps, primary, secondary, fields, FILTER)
-        return self._ask_for(EvaluationAnswer, "/evaluate", body, deadline_ms)
+        return self._ask_for(EvaluationAnswer, "/evaluate", body)
 
     @takes_options(FILTER)
     def verify(
@@ -267,8 +250,6 @@ class Client:
         on: Sequence[Recording],
         primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
-        *,
-        deadline_ms: float | None = None,
         **fields: Any,
     ) -> VerificationAnswer:
         """Measure the effect of a filter from recordings with it off and on, and diagnose deviations.
@@ -279,7 +260,7 @@ class Client:
             As in `evaluate`; a design or an export is compared with its prediction, taps with a new one.
         off, on
             Recordings without and with the filter.
-        primary, secondary, deadline_ms, fields
+        primary, secondary, fields
             Paths and options of the filter's design.
 
         Raises
@@ -294,7 +275,7 @@ class Client:
         if isinstance(taps, DesignAnswer | ExportAnswer):
             names = ("noise_reduction_db", "mean_noise_reduction_db", "max_gain_db")
             body["prediction"] = {name: np.asarray(getattr(taps.prediction, name)).tolist() for name in names}
-        return self._ask_for(VerificationAnswer, "/verify", body, deadline_ms)
+        return self._ask_for(VerificationAnswer, "/verify", body)
 
     @takes_options(EXPORT)
     def export(
@@ -305,7 +286,6 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         file: FileKind | None = None,
-        deadline_ms: float | None = None,
         **fields: Any,
     ) -> Any:
         """Realise a filter as hardware runs it: its coefficients or, with `file`, the bytes of that file.
@@ -315,15 +295,17 @@ class Client:
         target
             {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
             "n_taps": 512, ..}; all are optional. {"name": "pinebuds-pro"}: those of a known device.
-        taps, primary, secondary, deadline_ms, fields
+        taps, primary, secondary, fields
             As in `evaluate`, but no export.
         """
         body = about_filter(taps, primary, secondary, fields, EXPORT) | {"target": dict(target)}
         if file is not None:
+            deadline_ms = body.pop("deadline_ms", None)
             return self.ask("/export", body | {"file": file}, deadline_ms).content
-        return self._ask_for(ExportAnswer, "/export", body, deadline_ms)
+        return self._ask_for(ExportAnswer, "/export", body)
 
-    def _ask_for(self, kind: type[_Kind], path: str, body: Fields, deadline_ms: float | None) -> _Kind:
+    def _ask_for(self, kind: type[_Kind], path: str, body: dict[str, Any]) -> _Kind:
+        deadline_ms = body.pop("deadline_ms", None)
         return _parse(kind, self.ask(path, body, deadline_ms))
 
     def ask(self, path: str, body: Fields | None = None, deadline_ms: float | None = None) -> httpx.Response:
