@@ -12,7 +12,7 @@ from model_store.devices import Device, Devices
 from model_store.store import DEFAULT_ROOT, ModelStore, existing_store
 from prime_anc.cli import tables
 from prime_anc.inputs import bench, ears
-from prime_anc.measure.device import MIN_LISTENERS, PRIOR_LISTENERS, TRAINED_LISTENERS, ListenerEar
+from prime_anc.measure.device import TRAINED_LISTENERS, ListenerEar
 from prime_anc.measure.files.errors import FileError
 from prime_anc.method.conventions import N_BINS
 from prime_anc.method.plausibility import find_implausible
@@ -120,18 +120,5 @@ def read_ear(file: Path, listener: str) -> ListenerEar:
 
 
 def _show(found: Sequence[Device]) -> None:
-    tables.columns(
-        ("device", "listeners", "ears", "model", "knows"),
-        [(item.name, len(item.listeners), item.n_ears, item.model or "", _knows(item)) for item in found],
-    )
-
-
-def _knows(item: Device) -> str:
-    n = len(item.listeners)
-    if n < MIN_LISTENERS:
-        return f"nothing yet: {MIN_LISTENERS} listeners are compared with"
-    if n < PRIOR_LISTENERS:
-        return f"level and delay; from {PRIOR_LISTENERS} listeners on a prior"
-    return (
-        "a prior" if n < TRAINED_LISTENERS else f"a prior; `prime-anc device train {item.name}` trains a generator"
-    )
+    rows = [(item.name, len(item.listeners), item.n_ears, item.model or "") for item in found]
+    tables.columns(("device", "listeners", "ears", "model"), rows)

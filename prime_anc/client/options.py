@@ -17,7 +17,6 @@ from prime_anc.options import (
     ModelFields,
     ObjectiveFields,
     SynthesisFields,
-    UpdateFields,
     curve_kinds,
     option_schemas,
 )
@@ -42,7 +41,6 @@ BESIDE_OPTIONS = {
 BESIDES = ("coherence", "uncertainty", "feedback")
 SYNTHESIS = _names(SynthesisFields)
 REFINEMENT = _names(DesignFields)
-UPDATES = _names(UpdateFields)
 FILTER = _names(ModelFields, FilterFields)
 EXPORT = (*FILTER, *_names(ObjectiveFields))
 
