@@ -114,11 +114,11 @@ def calibrate(
         raise click.UsageError("give the factor between outer microphone and loudspeaker in ON, not 0: --gain")
     tables.name_takes((off, *more_off, *played, *drive))
     takes = tables.noted(recordings.takes((off, *more_off), played, gain or 0.0, drive))
-    answer = tables.answered(ask("/calibrate", {"takes": takes, **options}), output, as_json)
-    verdict = answer["verdict"]
-    if not as_json:
-        tables.show({"bands": answer["bands"]} | verdict["figures"])
-        click.echo("passed" if verdict["passed"] else "NOT passed")
+    response = ask("/calibrate", {"takes": takes, **options})
+    verdict = tables.answered(
+        response, output, as_json, lambda answer: answer["bands"] | answer["verdict"]["figures"]
+    )["verdict"]
+    tables.notes(["passed" if verdict["passed"] else "NOT passed"], "")
     tables.findings(verdict["reasons"], "found")
     tables.findings(verdict["not_judged"], "not judged")
     if not verdict["passed"]:
@@ -135,13 +135,13 @@ def design(ask: Ask, ear: Measured, output: Path | None, as_json: bool) -> None:
 
     EARS: files of `prime-anc calibrate`, or files with a primary and a secondary channel (.npz, .mat, .ita, WAV).
     """
-    answer = tables.answered(ask("/refine", ear.body), None, as_json)
+    response = ask("/refine", ear.body)
+    answer = tables.answered(
+        response, None, as_json, lambda answer: tables.beside_wiener(answer, wiener(ask, ear.body))
+    )
     if output is not None:
         about = {"controller_about": ear.about} if ear.about else {}
         write_filter(ask, answer | about, ear.paths, output)
-    if not as_json:
-        tables.show(tables.beside_wiener(answer, wiener(ask, ear.body)))
-    tables.findings(answer["warnings"])
 
 
 @main.command()
@@ -180,23 +180,19 @@ def hybrid(
     stable = [{name: value for name, value in item.items() if name != "sign"} for item in (*ear.others, *more)]
     conditions = [*ear.paths["conditions"], *stable]
     asked = {"controller": for_device(target) | wanted, "lend_wearing": lend_wearing, "conditions": conditions}
-    answer = tables.answered(ask("/hybrid", ear.body | asked), output, as_json)
-    if not as_json:
-        tables.show(answer)
-    tables.findings(answer["warnings"])
+    tables.answered(ask("/hybrid", ear.body | asked), output, as_json)
 
 
 @main.command()
 @with_paths(of_filter=True)
 @json_flag
 @with_service
-def evaluate(ask: Ask, control_filter: Path, ear: Measured, as_json: bool) -> None:
+def evaluate(ask: Ask, ear: Measured, as_json: bool, **_: Path) -> None:
     """Predict the effect of a filter on these measurements."""
     for label, body in by_measurement(ear.body):
-        answer = tables.answered(ask("/evaluate", body), None, as_json)
-        if not as_json:
-            tables.show(({"label": label} if label else {}) | answer)
-        tables.findings(answer["warnings"])
+        if label:
+            click.echo(f"{label}:", err=as_json)
+        tables.answered(ask("/evaluate", body), None, as_json)
 
 
 @main.command()
@@ -220,13 +216,10 @@ def verify(
     if "conditions" in ear.paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     tables.name_takes((off, on))
-    document = filters.filter_document(control_filter) if filters.is_document(control_filter) else {}
-    body = ear.body | {"takes": takes, "prediction": document.get("prediction")}
-    answer = tables.answered(ask("/verify", body), None, as_json)
+    body = ear.body | {"takes": takes, "prediction": filters.filter_document(control_filter).get("prediction")}
+    answer = tables.answered(ask("/verify", body), None, as_json, tables.beside_predicted)
     is_within = abs(answer["deviation_db"]) <= answer["predicted_interval_db"]
-    if not as_json:
-        tables.show(tables.beside_predicted(answer))
-        click.echo(f"the measured mean lies {'within' if is_within else 'outside'} the predicted interval")
+    tables.notes([f"the measured mean lies {'within' if is_within else 'outside'} the predicted interval"], "")
     tables.findings(answer["diagnosis"], "found")
     if output is not None:
         _save_trim(output, answer, filters.trimmed_by(control_filter))
@@ -304,14 +297,13 @@ def session(files: Sequence[Path], output: Path, joint: bool) -> None:
                 tables.notes([f"{file}: only its measurements and kept filters are added to the first session"])
                 document = {name: [*begun.get(name, ()), *document.get(name, ())] for name in ("session", "kept")}
             begun |= document
-            continue
-        if "fir" in document and "prediction" in document:
+        elif "fir" in document and "prediction" in document:
             filters.append((file.stem, document))
-            continue
-        found, notes, _ = ears.ears(file)
-        tables.notes(f"{file}: {note}" for note in notes)
-        for (label, fields), (_, verdict) in zip(found, ears.verdicts(file), strict=True):
-            measured.append((label, fields | {"verdict": verdict}))
+        else:
+            found, notes, _ = ears.ears(file)
+            tables.notes(f"{file}: {note}" for note in notes)
+            for (label, fields), (_, verdict) in zip(found, ears.verdicts(file), strict=True):
+                measured.append((label, fields | {"verdict": verdict}))
     if not (measured or begun):
         raise click.UsageError("give at least one measurement")
     begun |= {"joint": True} if joint else {}
@@ -323,11 +315,16 @@ def session(files: Sequence[Path], output: Path, joint: bool) -> None:
 @with_service
 def models(ask: Ask, as_json: bool) -> None:
     """List the published models."""
-    answer = tables.answered(ask("/models"), None, as_json)
-    named = {"models": ("dataset", "resident"), "controllers": ("sample_rate", "number_format")}
-    for kind, more in named.items() if not as_json else ():
-        names = ("name", "version", *more)
-        tables.columns(names, ([item.get(name, "") for name in names] for item in answer[kind]))
+    tables.answered(ask("/models"), None, as_json, published)
+
+
+def published(answer: Json) -> Json:
+    """Return what is shown of a list of models."""
+    names = ("label", "dataset", "resident", "sample_rate", "number_format")
+    named = [
+        item | {"label": f"{item['name']}@{item['version']}"} for item in answer["models"] + answer["controllers"]
+    ]
+    return answer | {"models": [{name: item.get(name, "") for name in names} for item in named], "controllers": []}
 
 
 if __name__ == "__main__":

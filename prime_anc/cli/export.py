@@ -96,11 +96,8 @@ def export(
         tables.save(output, content)
     if contents:
         _state(answer["coefficients"]["sample_rate"], answer["sign"], answer.get("controller"))
-    if not as_json:
-        tables.show(answer)
     if answer["coefficients"]["form"] == "sos" and answer["loss_db"] > SECTIONS_LOST_DB:
         tables.notes(["sections hardly hold noise back that arrives late, as here: try --taps 128"])
-    tables.findings(answer["warnings"])
 
 
 @click.command()
@@ -109,9 +106,8 @@ def targets(as_json: bool) -> None:
     """List the devices that `export --target` knows."""
     known = [asdict(item) for item in known_targets().values()]
     if as_json:
-        tables.print_json(known)
-        return
-    for item in known:
+        click.echo(orjson.dumps(known, option=orjson.OPT_INDENT_2).decode())
+    for item in known if not as_json else ():
         tables.show(item)
 
 

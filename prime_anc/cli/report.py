@@ -32,12 +32,12 @@ _BINS = np.unique(np.round(np.geomspace(15, 22_000, 500) * DESIGN_N_FFT / SAMPLE
 _HZ = _BINS * (SAMPLE_RATE_HZ / DESIGN_N_FFT)
 # Samples at 48 kHz for which what latency costs is shown.
 LATENCIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-REALISATIONS: Sequence[Json] = (
-    {"form": "sos", "n_sections": 6, "number_format": "q1.31"},
-    {"form": "sos", "n_sections": 12, "number_format": "q1.31"},
-    {"form": "fir", "n_taps": 512, "number_format": "q1.15"},
-    {"form": "fir", "n_taps": 2048, "number_format": "q1.15"},
-)
+REALISATIONS: Mapping[str, Json] = {
+    "6 sections, q1.31": {"form": "sos", "n_sections": 6, "number_format": "q1.31"},
+    "12 sections, q1.31": {"form": "sos", "n_sections": 12, "number_format": "q1.31"},
+    "512 taps, q1.15": {"form": "fir", "n_taps": 512, "number_format": "q1.15"},
+    "2048 taps, q1.15": {"form": "fir", "n_taps": 2048, "number_format": "q1.15"},
+}
 
 # Light colours whatever the desktop's, and no figure, row or heading cut at a page's end.
 _STYLE = """
@@ -76,6 +76,7 @@ def compose(ask: Ask, ear: Measured, subject: Sequence[str], verification: Json 
     conditions = paths.get("conditions", [paths])
     design = ask("/refine", body | {"leave_one_out": len(conditions) > 1}).json()
     rival = wiener(ask, body)
+    shown = tables.beside_wiener(design, rival)
     late = [ask("/refine", body | {"latency_samples": item}).json()["prediction"] for item in LATENCIES]
     verdicts = [found for file in ear.files for found in ears.verdicts(file)]
     heading = escape(", ".join(("Control filter", *subject)))
@@ -93,11 +94,11 @@ def compose(ask: Ask, ear: Measured, subject: Sequence[str], verification: Json 
     ]
     parts = [
         f"<h1>{heading}</h1>",
-        _reductions(design["prediction"], rival["prediction"]),
+        _reductions("Predicted", shown["prediction"]),
         *_findings((*design["warnings"], *ear.about.get("warnings", ()))),
         table("Design", (), about, "about"),
         *_verified(verification),
-        *_tables("Predicted", tables.beside_wiener(design, rival), answers.DesignAnswer),
+        *_tables("Predicted", shown, answers.DesignAnswer),
         *_plots(design, rival, late),
         *_loop(design, conditions, [name for name, _ in verdicts]),
         table("Margins of all plants, worst at ±3 dB", *tables.of_rows(ear.about.get("plants", ()))),
@@ -146,16 +147,10 @@ def _verified(answer: Json | None) -> list[str]:
     if answer is None:
         return []
     shown = tables.beside_predicted(answer)
-    lines = {name: shown["measured"][f"{name}noise_reduction_db"] for name in ("predicted_", "")}
     return [
         *_tables("Verified", shown, answers.VerificationAnswer),
         *_findings(answer["diagnosis"]),
-        plot(
-            "Measured noise reduction per band, dB over Hz",
-            answer["measured"]["band_centre_hz"],
-            {name or "measured": line for name, line in lines.items()},
-            is_log=True,
-        ),
+        _reductions("Measured", shown["measured"]),
     ]
 
 
@@ -164,11 +159,10 @@ def _realisations(ask: Ask, ear: Measured, design: Json) -> list[Json]:
     kept = ["model", *(field.name for field in fields(ObjectiveFields))]
     body = ear.paths | {name: ear.options[name] for name in kept if name in ear.options}
     rows = []
-    for target in REALISATIONS:
+    for name, target in REALISATIONS.items():
         answer = ask("/export", body | {"fir": design["fir"], "sign": design["sign"], "target": target}).json()
-        size = f"{target['n_sections']} sections" if target["form"] == "sos" else f"{target['n_taps']} taps"
-        reduction = {name: answer["prediction"][name] for name in ("mean_noise_reduction_db", "amplification_db")}
-        rows.append({"form": f"{size}, {target['number_format']}"} | reduction | {"loss_db": answer["loss_db"]})
+        reached_db = answer["prediction"]["mean_noise_reduction_db"]
+        rows.append({"form": name, "mean_noise_reduction_db": reached_db, "loss_db": answer["loss_db"]})
     return rows
 
 
@@ -195,15 +189,12 @@ def _controller(running: Json) -> NDArray[np.complex128]:
     return Controller(sections, 1e-6 * running["latency_us"]).on_bins
 
 
-def _reductions(designed: Json, rival: Json) -> str:
-    """Draw the predicted noise reduction per band, with a controller its shares."""
+def _reductions(title: str, found: Json) -> str:
+    """Draw all noise reductions per band, those of conditions too."""
     key = "noise_reduction_db"
-    lines = {"designed": designed[key], "Wiener filter": rival[key]}
-    lines |= {
-        f"{name} share": share for name in ("feedforward", "feedback") if (share := designed.get(f"{name}_{key}"))
-    }
-    lines |= {item["label"]: item[key] for item in designed.get("conditions", ())}
-    return plot("Predicted noise reduction per band, dB over Hz", designed["band_centre_hz"], lines, is_log=True)
+    lines = {name: value for name, value in found.items() if name.endswith(key) and isinstance(value, list)}
+    lines |= {item["label"]: item[key] for item in found.get("conditions", ())}
+    return plot(f"{title} noise reduction per band, dB over Hz", found["band_centre_hz"], lines, is_log=True)
 
 
 def _plots(design: Json, rival: Json, late: Sequence[Json]) -> list[str]:

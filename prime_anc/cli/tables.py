@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import orjson
 
 Json = dict[str, Any]
 Read = TypeVar("Read")
@@ -94,13 +93,18 @@ def show(answer: Mapping[str, Any]) -> None:
         click.echo(f"{name}: {value}")
 
 
-def answered(response: Any, output: Path | None, as_json: bool) -> Json:
-    """Return the answer, after saving and printing it if requested."""
+def answered(
+    response: Any, output: Path | None, as_json: bool, shown: Callable[[Json], Json] = lambda answer: answer
+) -> Json:
+    """Save an answer if requested, and print it as JSON, or as tables what is to be shown of it; and its warnings."""
     if output is not None:
         save(output, response.content)
     answer: Json = response.json()
     if as_json:
         click.echo(response.content.decode())
+    else:
+        show(shown(answer))
+    findings(answer.get("warnings", ()))
     return answer
 
 
@@ -108,11 +112,6 @@ def save(output: Path, content: bytes) -> None:
     """Write a file, and say so."""
     output.write_bytes(content)
     notes([f"written: {output}"], "")
-
-
-def print_json(value: object) -> None:
-    """Print a value, indented."""
-    click.echo(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2).decode())
 
 
 def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:

@@ -69,6 +69,8 @@ def test_filter_is_same_in_each_file(folder: Path):
         assert "control filter at 48000 Hz: e = d - s * w * x\n" in written.output
         found = prediction(run("evaluate", folder / name, folder / "ear.npz", "--json"))
         assert found["mean_noise_reduction_db"] == pytest.approx(expected["mean_noise_reduction_db"], abs=1e-3)
+    both = run("evaluate", folder / "filter.json", folder / "ear.npz", folder / "ear.npz")
+    assert both.stdout.count("ear:\n") == 2, both.output
 
 
 def test_export_writes_sections_and_loss(folder: Path, tmp_path: Path):
@@ -146,7 +148,9 @@ def test_hybrid_runs_on_chip_as_predicted(folder: Path, tmp_path: Path):
     assert run("report", ear, "-k", 0, "--controller", both, "-o", page).exit_code == 0
     margin_db = json.loads(both.read_text())["loop"]["conditions"][0]["gain_margin_db"]
     margins = "Margins of all plants", f"<td>ear</td><td>True</td><td>{margin_db:.4g}", "<td>open</td>"
-    assert [part for part in ("feedback share", "Nyquist plot", *margins) if part not in page.read_text()] == []
+    assert [
+        part for part in ("feedback_noise_reduction_db", "Nyquist plot", *margins) if part not in page.read_text()
+    ] == []
     simulated = run("simulate", ear, chip, "--seconds", 2, "-o", quiet, "-o", running)
     assert simulated.exit_code == 0, simulated.output
     assert "as_predicted" in run("verify", chip, ear, "--off", quiet, "--on", running).output
