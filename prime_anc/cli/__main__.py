@@ -315,16 +315,7 @@ def session(files: Sequence[Path], output: Path, joint: bool) -> None:
 @with_service
 def models(ask: Ask, as_json: bool) -> None:
     """List the published models."""
-    tables.answered(ask("/models"), None, as_json, published)
-
-
-def published(answer: Json) -> Json:
-    """Return what is shown of a list of models."""
-    names = ("label", "dataset", "resident", "sample_rate", "number_format")
-    named = [
-        item | {"label": f"{item['name']}@{item['version']}"} for item in answer["models"] + answer["controllers"]
-    ]
-    return answer | {"models": [{name: item.get(name, "") for name in names} for item in named], "controllers": []}
+    tables.answered(ask("/models"), None, as_json)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import numpy as np
 
 from model_store.devices import Device, Devices
 from model_store.store import DEFAULT_ROOT, ModelStore, existing_store
+from prime_anc import answers
 from prime_anc.cli import tables
-from prime_anc.inputs import bench, ears
+from prime_anc.inputs import bench
 from prime_anc.measure.device import TRAINED_LISTENERS, ListenerEar
 from prime_anc.measure.files.errors import FileError
-from prime_anc.method.conventions import N_BINS
 from prime_anc.method.plausibility import find_implausible
 
 NAME = click.argument("name")
@@ -104,19 +103,13 @@ def train(name: str, store: str) -> None:
 
 def read_ear(file: Path, listener: str) -> ListenerEar:
     """Read a calibration that passed; raises FileError."""
-    document = bench.load(file)
-    verdict = document.get("verdict")
-    if not isinstance(verdict, dict) or verdict.get("passed") is not True:
-        raise FileError(
-            f"{file}: it is no calibration that passed; give a file of `prime-anc calibrate`, or measure again"
-        )
-    primary, secondary = (
-        np.asarray(ears.samples(document.get(path, {})).real, np.float32) for path in ("primary", "secondary")
-    )
-    coherence = np.asarray(document.get("coherence", ()), np.float32)
-    if coherence.shape != (N_BINS,):
-        raise FileError(f"{file}: its coherence has {coherence.size} values instead of {N_BINS}; calibrate again")
-    return ListenerEar(listener, primary, secondary, coherence)
+    try:
+        ear = answers.read(answers.CalibrationAnswer, bench.load(file))
+    except ValueError as error:
+        raise FileError(f"{file}: {error}; give a file of `prime-anc calibrate`") from error
+    if not ear.verdict.passed:
+        raise FileError(f"{file}: it is no calibration that passed; measure again")
+    return ListenerEar(listener, ear.primary.impulse_response, ear.secondary.impulse_response, ear.coherence)
 
 
 def _show(found: Sequence[Device]) -> None:

@@ -15,6 +15,10 @@ Table = tuple[Sequence[str], list[list[str]]]
 
 # Members that are no figures.
 _HIDDEN = ("timings_ms", "spectra")
+# Members that name one of several things.
+_NAMES = {"label", "name"}
+# Longest text in a row, in letters: digests and licences are left to the answer's JSON.
+LONGEST = 30
 # Where the files of a request's takes are noted while a command runs.
 _TAKES = "prime_anc.takes"
 
@@ -39,7 +43,7 @@ def tables(answer: Mapping[str, Any]) -> Iterator[Table]:
                 yield from inside(value, inner)
             elif isinstance(value, list | tuple) and name.endswith("_hz") and name not in bands:
                 figures.append([inner, ", ".join(map(text, value))])
-            elif isinstance(value, list) and value and isinstance(value[0], dict) and "label" in value[0]:
+            elif isinstance(value, list) and value and isinstance(value[0], dict) and _NAMES & value[0].keys():
                 yield of_rows(value)
             elif isinstance(value, str | float | int):
                 figures.append([inner, text(value)])
@@ -51,7 +55,8 @@ def tables(answer: Mapping[str, Any]) -> Iterator[Table]:
 def of_rows(items: Sequence[Mapping[str, Any]]) -> Table:
     """Return the figures of several things of one kind, in a row each."""
     names = [name for item in items[:1] for name, value in item.items() if isinstance(value, str | float | int)]
-    names.sort(key=lambda name: name != "label")
+    names = [name for name in names if all(len(text(item.get(name))) <= LONGEST for item in items)]
+    names.sort(key=lambda name: name not in _NAMES)
     return names, [[text(item.get(name, "")) for name in names] for item in items]
 
 
