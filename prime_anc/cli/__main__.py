@@ -173,13 +173,14 @@ def hybrid(
 
     EARS: as of `prime-anc design`.
     """
-    wanted = {name.removeprefix("controller_"): value for name, value in wishes.items() if value is not None}
+    wanted = for_device(target) if target else {}
+    wanted |= {name.removeprefix("controller_"): value for name, value in wishes.items() if value is not None}
     more = [
         tables.noted(ears.ear(file)) | {"label": file.stem[:80], "stability_only": True} for file in stability_only
     ]
     stable = [{name: value for name, value in item.items() if name != "sign"} for item in (*ear.others, *more)]
     conditions = [*ear.paths["conditions"], *stable]
-    asked = {"controller": for_device(target) | wanted, "lend_wearing": lend_wearing, "conditions": conditions}
+    asked = {"controller": wanted, "lend_wearing": lend_wearing, "conditions": conditions}
     tables.answered(ask("/hybrid", ear.body | asked), output, as_json)
 
 
@@ -187,7 +188,7 @@ def hybrid(
 @with_paths(of_filter=True)
 @json_flag
 @with_service
-def evaluate(ask: Ask, ear: Measured, as_json: bool, **_: Path) -> None:
+def evaluate(ask: Ask, ear: Measured, as_json: bool) -> None:
     """Predict the effect of a filter on these measurements."""
     for label, body in by_measurement(ear.body):
         if label:
@@ -202,9 +203,7 @@ def evaluate(ask: Ask, ear: Measured, as_json: bool, **_: Path) -> None:
 @output_flag("File for the trimmed filter, with the verification (JSON).")
 @json_flag
 @with_service
-def verify(
-    ask: Ask, control_filter: Path, ear: Measured, off: Path, on: Path, output: Path | None, as_json: bool
-) -> None:
+def verify(ask: Ask, ear: Measured, off: Path, on: Path, output: Path | None, as_json: bool) -> None:
     """Compare a filter's effect with its prediction, and trim it.
 
     CONTROL_FILTER: the file of the filter that runs: of `prime-anc design`, or, for sections and other numbers of
@@ -216,13 +215,13 @@ def verify(
     if "conditions" in ear.paths:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     tables.name_takes((off, on))
-    body = ear.body | {"takes": takes, "prediction": filters.filter_document(control_filter).get("prediction")}
+    body = ear.body | {"takes": takes, "prediction": filters.filter_document(ear.control_filter).get("prediction")}
     answer = tables.answered(ask("/verify", body), None, as_json, tables.beside_predicted)
     is_within = abs(answer["deviation_db"]) <= answer["predicted_interval_db"]
     tables.notes([f"the measured mean lies {'within' if is_within else 'outside'} the predicted interval"], "")
     tables.findings(answer["diagnosis"], "found")
     if output is not None:
-        _save_trim(output, answer, filters.trimmed_by(control_filter))
+        _save_trim(output, answer, filters.trimmed_by(ear.control_filter))
     codes = {item["code"] for item in answer["diagnosis"]}
     if "howling" in codes or not (is_within or "as_predicted" in codes):
         sys.exit(ExitStatus.NOT_PASSED)

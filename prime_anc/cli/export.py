@@ -33,11 +33,11 @@ SECTIONS_LOST_DB = 10.0
 
 @click.command()
 @with_paths(ObjectiveFields, of_filter=True, has_rate=True)
-@click.option("--sections", type=int, help="Number of second-order sections, 1 to 32; default: 8.")
-@click.option("--taps", type=int, help="Number of taps, 1 to 4096, in place of sections.")
-@click.option("--rate", type=float, help="Sample rate of the hardware, Hz.")
+@click.option("--sections", "n_sections", type=int, help="Number of second-order sections, 1 to 32; default: 8.")
+@click.option("--taps", "n_taps", type=int, help="Number of taps, 1 to 4096, in place of sections.")
+@click.option("--rate", "sample_rate", type=float, help="Sample rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
-@click.option("--target", "target_name", help="A known device: its form, rate and format (`prime-anc targets`).")
+@click.option("--target", "name", help="A known device: its form, rate and format (`prime-anc targets`).")
 @click.option(
     "--kind",
     type=click.Choice(KINDS),
@@ -55,39 +55,31 @@ SECTIONS_LOST_DB = 10.0
 @json_flag
 @with_service
 def export(
-    ask: Ask,
-    control_filter: Path,
-    ear: Measured,
-    sections: int | None,
-    taps: int | None,
-    rate: float | None,
-    number_format: str | None,
-    target_name: str | None,
-    kind: str | None,
-    outputs: Sequence[Path],
-    as_json: bool,
+    ask: Ask, ear: Measured, kind: str | None, outputs: Sequence[Path], as_json: bool, **target: Any
 ) -> None:
     """Write a filter as hardware runs it.
 
     As biquads or taps, in floating or fixed point, at the hardware's sample rate. All but 2048 taps at 48 kHz are
     designed anew for the paths of EARS.
     """
-    if sections is not None and taps is not None:
+    if target["n_sections"] is not None and target["n_taps"] is not None:
         raise click.UsageError("give --sections or --taps, not both")
-    target: Json = {"name": target_name, "sample_rate": rate, "number_format": number_format}
-    if sections is not None or taps is not None:
-        target |= {"form": "fir" if sections is None else "sos", "n_sections": sections, "n_taps": taps}
+    for form, size in (("sos", "n_sections"), ("fir", "n_taps")):
+        if target[size] is not None:
+            target["form"] = form
     body = ear.body | {"target": target}
     if isinstance(body["fir"], dict):
-        raise FileError(f"{control_filter}: it was exported already; give the file that `prime-anc design` wrote")
+        raise FileError(
+            f"{ear.control_filter}: it was exported already; give the file that `prime-anc design` wrote"
+        )
     response = ask("/export", body)
     answer = tables.answered(response, None, as_json)
     contents: list[tuple[Path, bytes]] = []  # saved when no kind of file was refused
-    text = (known_target(target_name).file if target_name else None) or "minidsp"
+    text = (known_target(target["name"]).file if target["name"] else None) or "minidsp"
     for output in outputs:
         if output.suffix.lower() == ".json":
             # `verify` judges what a trimmed filter does by the loudspeaker for which it was trimmed.
-            trim = filters.trimmed_by(control_filter)
+            trim = filters.trimmed_by(ear.control_filter)
             contents.append((output, orjson.dumps(answer | {"trim": trim}) if trim else response.content))
         else:
             file = kind or (text if output.suffix.lower() == ".txt" else filters.file_kind(output))
@@ -111,15 +103,12 @@ def targets(as_json: bool) -> None:
         tables.show(item)
 
 
-def for_device(name: str | None) -> Json:
+def for_device(name: str) -> Json:
     """Return the options of a controller that a device requires."""
-    if name is None:
-        return {}
-    device = known_target(name)
-    found: Json = {"sample_rate": device.sample_rate_hz, "number_format": device.number_format}
-    if device.max_controller_sections is not None:
-        found["n_sections"] = min(controller_schemas()["n_sections"]["default"], device.max_controller_sections)
-    return found
+    device, n_sections = known_target(name), controller_schemas()["n_sections"]["default"]
+    most = device.max_controller_sections or n_sections
+    rate_hz, words = device.sample_rate_hz, device.number_format
+    return {"sample_rate": rate_hz, "number_format": words, "n_sections": min(n_sections, most)}
 
 
 def write_filter(ask: Ask, answer: Json, paths: Json, output: Path) -> None:

@@ -115,12 +115,11 @@ def with_flags(flags: Iterable[Flag]) -> Flag:
 
 def _type_of(name: str, schema: Mapping[str, Any]) -> click.ParamType:
     """Return the type of a flag's value, with its range or choices."""
+    ranges: dict[str, Any] = {"integer": click.IntRange, "number": click.FloatRange}
     if "enum" in schema:
         return click.Choice(schema["enum"])
-    if schema.get("type") == "integer":
-        return click.IntRange(schema["minimum"], schema["maximum"])
-    if schema.get("type") == "number":
-        return click.FloatRange(schema["minimum"], schema["maximum"])
     if kind := curve_kinds().get(name):
         return CurveFile(kind, any(item.get("type") == "number" for item in schema.get("anyOf", ())))
+    if schema["type"] in ranges:
+        return ranges[schema["type"]](schema["minimum"], schema["maximum"])
     return click.STRING

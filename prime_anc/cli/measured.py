@@ -19,40 +19,38 @@ from prime_anc.inputs.ears import separate
 
 Json = dict[str, Any]
 
-_FLAGS: dict[str, Flag] = {
-    "ears": click.argument("ears", nargs=-1, type=FILE),
-    "primary": click.option(
+_FLAGS: Sequence[Flag] = (
+    click.argument("ears", nargs=-1, type=FILE),
+    click.option(
         "--primary",
         type=FILE,
         help="File of the primary path, in place of EARS; FILE#CHANNEL, FILE#3 or FILE#name[1,2] names one of "
         "several channels, counted from 1.",
     ),
-    "secondary": click.option("--secondary", type=FILE, help="File of the secondary path."),
-    "feedback": click.option(
-        "--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone."
-    ),
-    "side": click.option(
+    click.option("--secondary", type=FILE, help="File of the secondary path."),
+    click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone."),
+    click.option(
         "--side",
         type=click.Choice(["left", "right"]),
         default="left",
         help="Which ear, of files with both.",
         show_default=True,
     ),
-    "sign": option_flag("sign", default="as measured, else minus"),
-    "weights": click.option(
+    option_flag("sign", default="as measured, else minus"),
+    click.option(
         "--weight",
         "weights",
         type=float,
         multiple=True,
         help="Weight of one of several EARS; repeat it, in their order.",
     ),
-    "noise": click.option(
+    click.option(
         "--reference-psd",
         "noise",
         type=FILE,
         help="The noise to expect: a recording, or columns of frequency in Hz and power density in dB.",
     ),
-}
+)
 _RUNNING = click.option(
     "--controller",
     help="What runs beside the filter, instead of what its file says: a published controller, a file of `hybrid`, or "
@@ -73,6 +71,8 @@ class Measured:
     # A session's conditions that are only for stability.
     others: Sequence[Json]
     files: Sequence[Path]
+    # The filter's file, if the request is about one.
+    control_filter: Path
 
     @property
     def body(self) -> Json:
@@ -95,7 +95,7 @@ def with_paths(
     kind, but
         Options of the request, as for `option_flags`.
     of_filter
-        Whether the request is about a filter, whose file is the argument CONTROL_FILTER.
+        Whether the request is about a filter, whose file is the first argument.
     has_rate
         Whether `--rate` is the hardware's.
     designs_controller
@@ -106,19 +106,16 @@ def with_paths(
     rate = click.option(*rates, "file_rate", type=float, help="Sample rate of files that state none, Hz.")
     first = [click.argument("control_filter", type=FILE)] if of_filter else []
     running = [] if designs_controller else [_RUNNING]
-    names = (*_FLAGS, "file_rate", *(() if designs_controller else ("controller",)))
 
     def add(command: Command) -> Command:
         @wraps(command)
         def run(**given: Any) -> None:
             chosen = {name: value for name in options if (value := given.pop(name)) is not None}
-            measured = {name: given.pop(name) for name in names}
-            control_filter = given["control_filter"] if of_filter else None
-            ear = _measured(**measured, control_filter=control_filter, is_named=designs_controller)
+            ear, rest = _measured(is_named=designs_controller, **given)
             settings = {name: value for name, value in ear.options.items() if name in options}
-            command(ear=replace(ear, options=settings | chosen), **given)
+            command(ear=replace(ear, options=settings | chosen), **rest)
 
-        return with_flags([*first, *running, *_FLAGS.values(), rate, *options.values()])(run)
+        return with_flags([*first, *running, *_FLAGS, rate, *options.values()])(run)
 
     return add
 
@@ -134,11 +131,12 @@ def _measured(
     sign: str | None,
     weights: Sequence[float],
     noise: Path | None,
-    control_filter: Path | None,
     is_named: bool,
+    control_filter: Path | None = None,
     controller: str | None = None,
-) -> Measured:
-    """Read the files; `options` are all that a session sets."""
+    **rest: Any,
+) -> tuple[Measured, Json]:
+    """Read the files; `options` are all that a session sets. The rest of the command's arguments is returned."""
     if (primary is None) != (secondary is None) or bool(ears) == (primary is not None):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     measured: list[tuple[str, Json]] = []
@@ -179,7 +177,8 @@ def _measured(
         paths = tables.noted(filters.about_filter(paths, control_filter, file_rate))
     elif "max_louder_db" in about:
         limit["max_louder_db"] = about["max_louder_db"]
-    return Measured(paths, limit | settings, about, others, [*ears, *filter(None, (primary, secondary))])
+    files = [*ears, *filter(None, (primary, secondary))]
+    return Measured(paths, limit | settings, about, others, files, control_filter or Path()), rest
 
 
 def _add_feedback(measured: list[tuple[str, Json]], file: Path, fields: Json) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
 from prime_anc.cli import tables
-from prime_anc.cli.flags import FILE, output_flag
+from prime_anc.cli.flags import FILE, Flag, output_flag, with_flags
 from prime_anc.hardware.recording import recorded
 from prime_anc.inputs import ears, filters
 from prime_anc.measure.estimate import convolved
@@ -30,21 +29,20 @@ MAX_CLIPPED_SHARE = 1e-4
 SECONDS = click.FloatRange(1, 60)
 
 
-def seconds_option(default: float) -> Any:
-    """Make the flag for the length of recordings."""
-    return click.option(
-        "--seconds", type=SECONDS, default=default, show_default=True, help="Length of a recording."
+def recording_flags(seconds: float) -> Flag:
+    """Make the flags for the length and the noise of recordings."""
+    flags = (
+        click.option("--seconds", type=SECONDS, default=seconds, show_default=True, help="Length of a recording."),
+        click.option(
+            "--snr-db",
+            type=click.FloatRange(0, 120),
+            default=50.0,
+            show_default=True,
+            help="Sound at either microphone over the microphone's noise, which is white.",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Of the sound and the noise."),
     )
-
-
-snr_option = click.option(
-    "--snr-db",
-    type=click.FloatRange(0, 120),
-    default=50.0,
-    show_default=True,
-    help="Sound at either microphone over the microphone's noise, which is white.",
-)
-seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Of the sound and the noise.")
+    return with_flags(flags)
 
 
 @click.command()
@@ -54,9 +52,7 @@ seed_option = click.option("--seed", type=int, default=0, show_default=True, hel
     default=Path(),
     show_default=True,
 )
-@seconds_option(8.0)
-@snr_option
-@seed_option
+@recording_flags(8.0)
 def example(output: Path, seconds: float, snr_db: float, seed: int) -> None:
     """Write recordings of the example listener, to start without an earphone.
 
@@ -120,9 +116,7 @@ def _write(
 )
 @click.option("--rounded-feedback", is_flag=True, help="Sections feed back outputs rounded to the data word.")
 @click.option("--gain-db", type=float, default=0.0, help="Loudspeaker louder than it was measured, to see a fault.")
-@seconds_option(4.0)
-@snr_option
-@seed_option
+@recording_flags(4.0)
 def simulate(
     ear: Path,
     control_filter: Path,

@@ -55,7 +55,11 @@ Ear = CalibrationAnswer | Condition | Sequence[CalibrationAnswer | Condition]
 
 
 def about_ear(
-    primary: ArrayLike | Ear, secondary: ArrayLike | None, options: Fields, names: tuple[str, ...]
+    primary: ArrayLike | Ear,
+    secondary: ArrayLike | None,
+    options: Fields,
+    names: tuple[str, ...],
+    stability_only: Sequence[Condition] = (),
 ) -> dict[str, Any]:
     """Build a request for one ear, or several conditions, from the arguments of a method."""
     body = given(options, names)
@@ -77,19 +81,11 @@ def about_ear(
                 "conditions: the calibrations have different signs; give `sign`, or calibrate all with the same"
             )
         body["sign"] = next(iter(signs), None)
-    if not are_several:
+    if not are_several and not stability_only:
         return body | conditions[0].fields()
-    return body | {"conditions": [one.fields() | {"weight": one.weight, "label": one.label} for one in conditions]}
-
-
-def with_stability_only(body: dict[str, Any], others: Sequence[Condition]) -> dict[str, Any]:
-    """Add conditions in which the loop only has to be stable; a single ear is a condition beside them."""
-    if not others:
-        return body
-    ear = {name: value for name, value in body.items() if name in _OF_CONDITION}
-    rest = {name: value for name, value in body.items() if name not in _OF_CONDITION}
-    stable = [one.fields() | {"label": one.label, "stability_only": True} for one in others]
-    return rest | {"conditions": [*rest.get("conditions", [ear]), *stable]}
+    served = [one.fields() | {"weight": one.weight, "label": one.label} for one in conditions]
+    stable = [one.fields() | {"label": one.label, "stability_only": True} for one in stability_only]
+    return body | {"conditions": served + stable}
 
 
 def about_filter(

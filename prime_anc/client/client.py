@@ -23,7 +23,7 @@ from prime_anc.answers import (
     VerificationAnswer,
     read,
 )
-from prime_anc.client.bodies import Condition, Ear, about_ear, about_filter, with_stability_only
+from prime_anc.client.bodies import Condition, Ear, about_ear, about_filter
 from prime_anc.client.errors import NotReached, UnknownAnswer, from_answer
 from prime_anc.client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, takes_options
 from prime_anc.client.recordings import DriveTake, Recording, Take
@@ -180,9 +180,8 @@ class Client:
         HybridAnswer
             With its `controller`; requests about the filter include it.
         """
-        body = about_ear(primary, secondary, fields | {"controller": controller}, REFINEMENT)
-        body = with_stability_only(body, stability_only) | {"lend_wearing": lend_wearing}
-        return self._ask_for(HybridAnswer, "/hybrid", body)
+        body = about_ear(primary, secondary, fields | {"controller": controller}, REFINEMENT, stability_only)
+        return self._ask_for(HybridAnswer, "/hybrid", body | {"lend_wearing": lend_wearing})
 
     def calibrate(
         self,
