@@ -40,7 +40,10 @@ class Commands(click.Group):
             raise click.UsageError(f"{error.filename or error}: {error.strerror or error}") from error
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+@click.group(cls=Commands, context_settings=_SETTINGS, epilog=EPILOG)
 @click.version_option(package_name="prime-anc")
 def main() -> None:
     """Filters for active noise control, from recordings to hardware.
@@ -247,8 +250,8 @@ def _save_trim(output: Path, answer: Json, earlier: Json) -> None:
 @click.option(
     "--verification", type=FILE, help="What `verify --json` printed, or `verify -o` wrote, to be shown too."
 )
-@output_flag("HTML file, which a browser prints.", default=Path("report.html"), show_default=True)
-@click.option("--listener", default="", help="Name of the listener, for the heading.")
+@output_flag("HTML file, which a browser prints.", default=Path("report.html"))
+@click.option("--listener", help="Name of the listener, for the heading.")
 @click.option(
     "--ear", "side_of_head", type=click.Choice(["left", "right"]), help="Which ear it is, for the heading."
 )
@@ -258,7 +261,7 @@ def report(
     ear: Measured,
     verification: Path | None,
     output: Path,
-    listener: str,
+    listener: str | None,
     side_of_head: str | None,
 ) -> None:
     """Write a page about a design, with tables and plots, to hand over.

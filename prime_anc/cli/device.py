@@ -18,7 +18,10 @@ from prime_anc.method.plausibility import find_implausible
 
 NAME = click.argument("name")
 STORE = click.option(
-    "--store", default=str(DEFAULT_ROOT), help="Folder of models; default: PRIME_STORE, or the package's."
+    "--store",
+    default=str(DEFAULT_ROOT),
+    show_default=False,
+    help="Folder of models; default: PRIME_STORE, or the package's.",
 )
 
 

@@ -34,7 +34,6 @@ _FLAGS: Sequence[Flag] = (
         type=click.Choice(["left", "right"]),
         default="left",
         help="Which ear, of files with both.",
-        show_default=True,
     ),
     option_flag("sign", default="as measured, else minus"),
     click.option(

@@ -20,7 +20,7 @@ from prime_anc.cli.measured import Measured
 from prime_anc.cli.service import Ask, wiener
 from prime_anc.inputs import ears
 from prime_anc.method.controller import Controller
-from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
+from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS, SAMPLE_RATE_HZ
 from prime_anc.method.sections import Sections
 from prime_anc.options import ObjectiveFields
 from prime_anc.plots import TICKS_HZ
@@ -72,8 +72,7 @@ def compose(ask: Ask, ear: Measured, subject: Sequence[str], verification: Json 
     verification
         Answer of a verification, if there is one.
     """
-    paths, body = ear.paths, ear.body
-    conditions = paths.get("conditions", [paths])
+    body, conditions = ear.body, ear.paths.get("conditions", [ear.paths])
     design = ask("/refine", body | {"leave_one_out": len(conditions) > 1}).json()
     rival = wiener(ask, body)
     shown = tables.beside_wiener(design, rival)
@@ -100,7 +99,7 @@ def compose(ask: Ask, ear: Measured, subject: Sequence[str], verification: Json 
         *_verified(verification),
         *_tables("Predicted", shown, answers.DesignAnswer),
         *_plots(design, rival, late),
-        *_loop(design, conditions, [name for name, _ in verdicts]),
+        *_loop(design, conditions),
         table("Margins of all plants, worst at ±3 dB", *tables.of_rows(ear.about.get("plants", ()))),
         table("On hardware", *tables.of_rows(_realisations(ask, ear, design))),
         '<p class="screen"><a download="control_filter.f32" href="data:application/octet-stream;base64,'
@@ -115,9 +114,8 @@ def compose(ask: Ask, ear: Measured, subject: Sequence[str], verification: Json 
 def _verdict_text(verdict: Json | None) -> str:
     if verdict is None:
         return "no calibration of this program"
-    reasons = ", ".join(str(item.get("code")) for item in verdict.get("reasons", ()))
-    outcome = "calibration passed" if verdict.get("passed") else "calibration NOT passed"
-    return f"{outcome} ({reasons})" if reasons else outcome
+    codes = ", ".join(str(item.get("code")) for item in verdict.get("reasons", ()))
+    return f"calibration NOT passed ({codes})" if codes else "calibration passed"
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
@@ -166,21 +164,17 @@ def _realisations(ask: Ask, ear: Measured, design: Json) -> list[Json]:
     return rows
 
 
-def _loop(design: Json, conditions: Sequence[Json], names: Sequence[str]) -> list[str]:
+def _loop(design: Json, conditions: Sequence[Json]) -> list[str]:
     """Draw the loops through controller and feedback paths, if there are any."""
-    if "loop" not in design:
-        return []
     sign = 1 if design["sign"] == "minus" else -1
-    controlled = _controller(design["controller"])[_BINS] if "controller" in design else 0
-    filtered = np.fft.rfft(design["fir"], DESIGN_N_FFT)[_BINS]
+    controlled = _controller(design["controller"]) if "controller" in design else np.zeros(N_BINS)
+    through = {"secondary": controlled, "feedback": np.fft.rfft(design["fir"], DESIGN_N_FFT)}
     loops = {}
-    for name, path in zip(names, conditions, strict=False):
-        secondary, feedback = (
-            np.fft.rfft(ears.response_of(path[name]), DESIGN_N_FFT)[_BINS] if path.get(name) is not None else 0
-            for name in ("secondary", "feedback")
-        )
-        loops[path.get("label") or name] = sign * (secondary * controlled + filtered * feedback)
-    return [nyquist(loops)]
+    for path in conditions:
+        present = [name for name in through if path.get(name) is not None]
+        parts = [through[name] * np.fft.rfft(ears.response_of(path[name]), DESIGN_N_FFT) for name in present]
+        loops[path.get("label", "L")] = sign * np.sum(parts, 0)[_BINS]
+    return [nyquist(loops)] if "loop" in design else []
 
 
 def _controller(running: Json) -> NDArray[np.complex128]:

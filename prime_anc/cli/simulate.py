@@ -32,15 +32,14 @@ SECONDS = click.FloatRange(1, 60)
 def recording_flags(seconds: float) -> Flag:
     """Make the flags for the length and the noise of recordings."""
     flags = (
-        click.option("--seconds", type=SECONDS, default=seconds, show_default=True, help="Length of a recording."),
+        click.option("--seconds", type=SECONDS, default=seconds, help="Length of a recording."),
         click.option(
             "--snr-db",
             type=click.FloatRange(0, 120),
             default=50.0,
-            show_default=True,
             help="Sound at either microphone over the microphone's noise, which is white.",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Of the sound and the noise."),
+        click.option("--seed", type=int, default=0, help="Of the sound and the noise."),
     )
     return with_flags(flags)
 
@@ -50,7 +49,6 @@ def recording_flags(seconds: float) -> Flag:
     "Folder for the recordings.",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    show_default=True,
 )
 @recording_flags(8.0)
 def example(output: Path, seconds: float, snr_db: float, seed: int) -> None:
