@@ -1,4 +1,4 @@
-"""Encode requests as safetensors: 8 bytes of length, a JSON header, raw little-endian float32.
+"""Encode requests as safetensors of float32.
 
 Arrays become tensors named by their position in the request (`primary`, `conditions.0.primary`, `takes.0.x`), complex
 ones with a last dimension of real and imaginary part; all other fields are JSON text in the header.
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import save
 
 from prime_anc.client.recordings import DriveTake, Recording, Take
 
@@ -40,14 +41,7 @@ def encode_request(request: Mapping[str, Any]) -> bytes:
     """
     tensors: dict[str, NDArray[np.float32]] = {}
     rest = _without_arrays(request, "", tensors)
-    header: dict[str, Any] = {"__metadata__": {"request": json.dumps(rest, separators=(",", ":"))}}
-    place = 0
-    for name, tensor in tensors.items():
-        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [place, place + tensor.nbytes]}
-        place += tensor.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + b"".join(item.tobytes() for item in tensors.values())
+    return save(tensors, metadata={"request": json.dumps(rest, separators=(",", ":"))})
 
 
 def _without_arrays(value: Any, place: str, tensors: dict[str, NDArray[np.float32]]) -> Any:

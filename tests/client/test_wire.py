@@ -1,8 +1,7 @@
-"""The service and the safetensors library read the client's bodies; foreign errors become exceptions."""
+"""The service reads the client's bodies; foreign errors become exceptions."""
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from prime_anc.client import errors, wire
 from prime_anc.client.errors import Refused, from_answer
@@ -30,16 +29,6 @@ def test_service_reads_what_was_given(dtype: str) -> None:
     for name, values in more.items():
         assert np.array_equal(getattr(found, name), values.astype(np.float32))
     assert (found.method, found.sign) == ("wmmse", "plus")
-
-
-def test_service_reads_safetensors_files() -> None:
-    """Files of another writer have no metadata but the request."""
-    given = {"primary": np.float32([1, 0.5]), "conditions.0.x": np.float32([2])}
-    body = safetensors.numpy.save(given, metadata={"request": '{"k": 2}'})
-    found = parse_tensors(body)
-    assert found["k"] == 2
-    assert np.array_equal(found["primary"], given["primary"])
-    assert np.array_equal(found["conditions"][0]["x"], given["conditions.0.x"])
 
 
 def test_rows_of_two_are_no_spectrum() -> None:
