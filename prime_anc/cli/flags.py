@@ -62,11 +62,6 @@ class CurveFile(click.ParamType):
         return curves.curve(value, self.kind, self.or_number) if isinstance(value, str) else value
 
 
-def flag_of(name: str) -> str:
-    """Return the flag of an option."""
-    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
-
-
 def option_flag(name: str, default: str | None = None, schema: Mapping[str, Any] | None = None) -> Flag:
     """Make the flag of an option; the command gets None if it is not given.
 
@@ -80,14 +75,15 @@ def option_flag(name: str, default: str | None = None, schema: Mapping[str, Any]
         Its declaration; None: that of the option of this name.
     """
     schema = option_schemas()[name] if schema is None else schema
-    text = schema["description"].replace("`", "")
+    text, flag = schema["description"].replace("`", ""), "-" + name.replace("_", "-")
+    flag = flag if len(name) == 1 else f"-{flag}"
     if kind := curve_kinds().get(name):
         text += f" In a file: columns of frequency in Hz and {kind.column()}."
     if schema.get("type") == "boolean":
-        return click.option(flag_of(name), name, is_flag=True, default=None, help=text)
+        return click.option(flag, name, is_flag=True, default=None, help=text)
     shown = default or schema.get("default")
     return click.option(
-        flag_of(name), name, type=_type_of(name, schema), help=text, show_default=shown is not None and str(shown)
+        flag, name, type=_type_of(name, schema), help=text, show_default=shown is not None and str(shown)
     )
 
 
