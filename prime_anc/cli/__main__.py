@@ -16,7 +16,7 @@ from prime_anc.cli.device import device
 from prime_anc.cli.exit_status import EPILOG, ExitStatus
 from prime_anc.cli.export import export, for_device, targets, write_filter
 from prime_anc.cli.flags import FILE, json_flag, option_flag, output_flag, with_flags, with_service
-from prime_anc.cli.measured import Measured, by_measurement, with_paths
+from prime_anc.cli.measured import Measured, with_paths
 from prime_anc.cli.service import Ask, wiener
 from prime_anc.cli.simulate import example, simulate
 from prime_anc.inputs import bench, ears, filters, recordings
@@ -144,7 +144,7 @@ def design(ask: Ask, ear: Measured, output: Path | None, as_json: bool) -> None:
     )
     if output is not None:
         about = {"controller_about": ear.about} if ear.about else {}
-        write_filter(ask, answer | about, ear.paths, output)
+        write_filter(ask, answer | about, ear, output)
 
 
 @main.command()
@@ -182,9 +182,9 @@ def hybrid(
         tables.noted(ears.ear(file)) | {"label": file.stem[:80], "stability_only": True} for file in stability_only
     ]
     stable = [{name: value for name, value in item.items() if name != "sign"} for item in (*ear.others, *more)]
-    conditions = [*ear.paths["conditions"], *stable]
+    conditions = [*ear.conditions, *stable]
     asked = {"controller": wanted, "lend_wearing": lend_wearing, "conditions": conditions}
-    tables.answered(ask("/hybrid", ear.body | asked), output, as_json)
+    tables.answered(ask("/hybrid", ear.shared | ear.options | asked), output, as_json)
 
 
 @main.command()
@@ -193,10 +193,10 @@ def hybrid(
 @with_service
 def evaluate(ask: Ask, ear: Measured, as_json: bool) -> None:
     """Predict the effect of a filter on these measurements."""
-    for label, body in by_measurement(ear.body):
-        if label:
-            click.echo(f"{label}:", err=as_json)
-        tables.answered(ask("/evaluate", body), None, as_json)
+    for condition in ear.conditions:
+        if len(ear.conditions) > 1:
+            click.echo(f"{condition['label']}:", err=as_json)
+        tables.answered(ask("/evaluate", ear.alone(condition)), None, as_json)
 
 
 @main.command()
@@ -215,7 +215,7 @@ def verify(ask: Ask, ear: Measured, off: Path, on: Path, output: Path | None, as
     takes = [
         tables.noted(recordings.recording(file)) | {"state": name} for name, file in (("off", off), ("on", on))
     ]
-    if "conditions" in ear.paths:
+    if len(ear.conditions) > 1:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
     tables.name_takes((off, on))
     body = ear.body | {"takes": takes, "prediction": filters.filter_document(ear.control_filter).get("prediction")}

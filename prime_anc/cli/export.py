@@ -15,7 +15,7 @@ from httpx import Response
 
 from prime_anc.cli import tables
 from prime_anc.cli.flags import FILE, json_flag, with_service
-from prime_anc.cli.measured import Measured, by_measurement, with_paths
+from prime_anc.cli.measured import Measured, with_paths
 from prime_anc.cli.service import Ask
 from prime_anc.hardware.filter_files import KINDS, equation
 from prime_anc.hardware.targets import target as known_target
@@ -111,12 +111,12 @@ def for_device(name: str) -> Json:
     return {"sample_rate": rate_hz, "number_format": words, "n_sections": min(n_sections, most)}
 
 
-def write_filter(ask: Ask, answer: Json, paths: Json, output: Path) -> None:
+def write_filter(ask: Ask, answer: Json, ear: Measured, output: Path) -> None:
     """Write the designed filter: the answer itself, or its taps in one of the service's formats."""
     if output.suffix.lower() == ".json":
         tables.save(output, orjson.dumps(answer))
         return
-    body = by_measurement(paths)[0][1] | {  # the taps are those for all conditions
+    body = ear.alone(ear.conditions[0]) | {  # the taps are those for all conditions
         "controller": None,
         "fir": answer["fir"],
         "sign": answer["sign"],

@@ -61,8 +61,10 @@ _RUNNING = click.option(
 class Measured:
     """What the flags and files say of measured paths."""
 
-    # Fields of a request: paths or conditions, and the filter if there is one.
-    paths: Json
+    # Labelled paths of each measurement.
+    conditions: Sequence[Json]
+    # Fields of a request that they share: sign, noise, the controller that runs, and the filter if there is one.
+    shared: Json
     # Options that were given, or that a session sets.
     options: Json
     # What a file says of the controller that runs.
@@ -72,6 +74,17 @@ class Measured:
     files: Sequence[Path]
     # The filter's file, if the request is about one.
     control_filter: Path
+
+    def alone(self, condition: Json) -> Json:
+        """Return the fields of a request about a single measurement."""
+        return self.shared | {name: value for name, value in condition.items() if name != "weight"}
+
+    @property
+    def paths(self) -> Json:
+        """Return the fields of a request about all measurements."""
+        if len(self.conditions) == 1:
+            return self.alone(self.conditions[0])
+        return self.shared | {"conditions": self.conditions}
 
     @property
     def body(self) -> Json:
@@ -98,7 +111,7 @@ def with_paths(
     has_rate
         Whether `--rate` is the hardware's.
     designs_controller
-        Whether the command designs a controller, so that none runs; a single measurement is a condition too then.
+        Whether the command designs a controller, so that none runs.
     """
     options = {} if kind is None else option_flags(kind, but)
     rates = ("--file-rate",) if has_rate else ("--rate", "--file-rate")
@@ -110,7 +123,7 @@ def with_paths(
         @wraps(command)
         def run(**given: Any) -> None:
             chosen = {name: value for name in options if (value := given.pop(name)) is not None}
-            ear, rest = _measured(is_named=designs_controller, **given)
+            ear, rest = _measured(**given)
             settings = {name: value for name, value in ear.options.items() if name in options}
             command(ear=replace(ear, options=settings | chosen), **rest)
 
@@ -130,7 +143,6 @@ def _measured(
     sign: str | None,
     weights: Sequence[float],
     noise: Path | None,
-    is_named: bool,
     control_filter: Path | None = None,
     controller: str | None = None,
     **rest: Any,
@@ -153,31 +165,33 @@ def _measured(
         settings = {}
     if ears and feedback is not None:
         _add_feedback(measured, ears[0], tables.noted(separate(file_rate, feedback=feedback)))
-    paths = _joined(measured) if is_named or len(measured) > 1 else measured[0][1]
-    paths |= {"sample_rate": 48_000} | ({} if sign is None else {"sign": sign})
-    conditions = paths.get("conditions", ())
-    if weights and len(weights) != len(conditions):
-        n = len(conditions) or 1
-        raise click.UsageError(f"{len(weights)} weights for {n} measurements; give one per measurement")
-    for condition, weight in zip(conditions, weights, strict=False):
-        condition["weight"] = weight
+    signs = {fields.pop("sign", "minus") for _, fields in measured}
+    if len(signs) > 1:
+        raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
+    shared: Json = {"sample_rate": 48_000, "sign": sign or signs.pop()}
+    weights = weights or [1.0] * len(measured)
+    if len(weights) != len(measured):
+        raise click.UsageError(f"{len(weights)} weights for {len(measured)} measurements; give one per measurement")
+    each = zip(measured, weights, strict=True)
+    conditions = [fields | {"label": label[:80], "weight": weight} for (label, fields), weight in each]
     if noise is not None:
-        n_bins = count_bins(measured[0][1])
-        paths["reference_psd"] = tables.noted(curves.reference_psd(noise, n_bins))
+        shared["reference_psd"] = tables.noted(curves.reference_psd(noise, count_bins(conditions[0])))
     elif "reference_psd" in settings:
-        paths["reference_psd"] = settings["reference_psd"]
+        shared["reference_psd"] = settings["reference_psd"]
     about, limit = Json(), Json()
     if controller is not None:
-        paths["controller"], about = filters.controller(controller)
-    elif "controller" in settings and control_filter is None and not is_named:
-        paths["controller"], about = settings["controller"], settings["controller_about"]
+        shared["controller"], about = filters.controller(controller)
+    elif "controller" in settings and control_filter is None:
+        shared["controller"], about = settings["controller"], settings["controller_about"]
     tables.findings(about.get("warnings", ()))
     if control_filter is not None:
-        paths = tables.noted(filters.about_filter(paths, control_filter, file_rate))
+        shared = tables.noted(filters.about_filter(shared | {"conditions": conditions}, control_filter, file_rate))
+        conditions = shared.pop("conditions")
     elif "max_louder_db" in about:
         limit["max_louder_db"] = about["max_louder_db"]
     files = [*ears, *filter(None, (primary, secondary))]
-    return Measured(paths, limit | settings, about, others, files, control_filter or Path()), rest
+    ear = Measured(conditions, shared, limit | settings, about, others, files, control_filter or Path())
+    return ear, rest
 
 
 def _add_feedback(measured: list[tuple[str, Json]], file: Path, fields: Json) -> None:
@@ -189,20 +203,3 @@ def _add_feedback(measured: list[tuple[str, Json]], file: Path, fields: Json) ->
         text = "from a recording with --gain, its secondary path includes what returns by the feedback path; "
         tables.notes([f"{file}: {text}calibrate with --drive, which tells both apart"])
     known.update(fields)
-
-
-def _joined(measured: Sequence[tuple[str, Json]]) -> Json:
-    """Return measurements as conditions, with their common sign."""
-    signs = {fields.pop("sign", "minus") for _, fields in measured}
-    if len(signs) > 1:
-        raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
-    return {"conditions": [fields | {"label": label[:80]} for label, fields in measured], "sign": signs.pop()}
-
-
-def by_measurement(paths: Json) -> list[tuple[str, Json]]:
-    """Return label and fields per measurement."""
-    rest = {name: path for name, path in paths.items() if name != "conditions"}
-    return [
-        (path["label"], rest | {name: value for name, value in path.items() if name not in ("label", "weight")})
-        for path in paths.get("conditions", [paths | {"label": ""}])
-    ]

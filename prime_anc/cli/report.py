@@ -72,8 +72,8 @@ def compose(ask: Ask, ear: Measured, subject: Sequence[str], verification: Json 
     verification
         Answer of a verification, if there is one.
     """
-    body, conditions = ear.body, ear.paths.get("conditions", [ear.paths])
-    design = ask("/refine", body | {"leave_one_out": len(conditions) > 1}).json()
+    body = ear.body
+    design = ask("/refine", body | {"leave_one_out": len(ear.conditions) > 1}).json()
     rival = wiener(ask, body)
     shown = tables.beside_wiener(design, rival)
     late = [ask("/refine", body | {"latency_samples": item}).json()["prediction"] for item in LATENCIES]
@@ -99,7 +99,7 @@ def compose(ask: Ask, ear: Measured, subject: Sequence[str], verification: Json 
         *_verified(verification),
         *_tables("Predicted", shown, answers.DesignAnswer),
         *_plots(design, rival, late),
-        *_loop(design, conditions),
+        *_loop(design, ear.conditions),
         table("Margins of all plants, worst at ±3 dB", *tables.of_rows(ear.about.get("plants", ()))),
         table("On hardware", *tables.of_rows(_realisations(ask, ear, design))),
         '<p class="screen"><a download="control_filter.f32" href="data:application/octet-stream;base64,'
@@ -173,7 +173,7 @@ def _loop(design: Json, conditions: Sequence[Json]) -> list[str]:
     for path in conditions:
         present = [name for name in through if path.get(name) is not None]
         parts = [through[name] * np.fft.rfft(ears.response_of(path[name]), DESIGN_N_FFT) for name in present]
-        loops[path.get("label", "L")] = sign * np.sum(parts, 0)[_BINS]
+        loops[path["label"]] = sign * np.sum(parts, 0)[_BINS]
     return [nyquist(loops)] if "loop" in design else []
 
 
