@@ -14,7 +14,7 @@ from model_store.errors import ModelStoreError
 from prime_anc.cli import tables
 from prime_anc.cli.device import device
 from prime_anc.cli.exit_status import EPILOG, ExitStatus
-from prime_anc.cli.export import export, for_device, targets, write_filter
+from prime_anc.cli.export import DEVICE, export, for_device, targets, write_filter
 from prime_anc.cli.flags import FILE, json_flag, option_flag, output_flag, with_flags, with_service
 from prime_anc.cli.measured import Measured, with_paths
 from prime_anc.cli.service import Ask, wiener
@@ -158,7 +158,7 @@ def design(ask: Ask, ear: Measured, output: Path | None, as_json: bool) -> None:
     help="Measurement in which the loop only has to be stable, as pressed or loose; may be given again.",
 )
 @click.option("--lend-wearing/--no-lend-wearing", default=True, help="Also as the model's listeners wear it.")
-@click.option("--target", help="A known device, whose rate, format and number of sections the controller takes.")
+@click.option("--target", type=DEVICE, help="A known device, whose rate, format and sections the controller takes.")
 @output_flag("File of both (JSON), which export, evaluate and verify take.")
 @json_flag
 @with_service

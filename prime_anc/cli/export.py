@@ -18,14 +18,17 @@ from prime_anc.cli.flags import FILE, json_flag, with_service
 from prime_anc.cli.measured import Measured, with_paths
 from prime_anc.cli.service import Ask
 from prime_anc.hardware.filter_files import KINDS, equation
+from prime_anc.hardware.realise import MAX_SECTIONS, SAMPLE_RATES_HZ
 from prime_anc.hardware.targets import target as known_target
 from prime_anc.hardware.targets import targets as known_targets
 from prime_anc.inputs import filters
 from prime_anc.measure.files.errors import FileError
-from prime_anc.method.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.conventions import MAX_TAPS, SAMPLE_RATE_HZ
 from prime_anc.options import ObjectiveFields, controller_schemas
 
 Json = dict[str, Any]
+
+DEVICE = click.Choice(list(known_targets()))
 
 # Loss of sections beyond any earphone's, whose filter hardly delays: on 30 ears at most 4 dB with eight, 6 with four.
 SECTIONS_LOST_DB = 10.0
@@ -33,11 +36,15 @@ SECTIONS_LOST_DB = 10.0
 
 @click.command()
 @with_paths(ObjectiveFields, of_filter=True, has_rate=True)
-@click.option("--sections", "n_sections", type=int, help="Number of second-order sections, 1 to 32; default: 8.")
-@click.option("--taps", "n_taps", type=int, help="Number of taps, 1 to 4096, in place of sections.")
-@click.option("--rate", "sample_rate", type=float, help="Sample rate of the hardware, Hz.")
+@click.option(
+    "--sections", "n_sections", type=click.IntRange(1, MAX_SECTIONS), help="Second-order sections; default: 8."
+)
+@click.option("--taps", "n_taps", type=click.IntRange(1, MAX_TAPS), help="Number of taps, in place of sections.")
+@click.option("--rate", "sample_rate", type=click.FloatRange(*SAMPLE_RATES_HZ), help="Rate of the hardware, Hz.")
 @click.option("--format", "number_format", help="float32, float64, or qI.F such as q1.23.")
-@click.option("--target", "name", help="A known device: its form, rate and format (`prime-anc targets`).")
+@click.option(
+    "--target", "name", type=DEVICE, help="Known device: its form, rate and format (`prime-anc targets`)."
+)
 @click.option(
     "--kind",
     type=click.Choice(KINDS),

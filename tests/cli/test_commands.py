@@ -94,6 +94,8 @@ def test_export_writes_sections_and_loss(folder: Path, tmp_path: Path):
         (("design",), 2, "give measurements"),
         (("design", "{}/none.npz"), 2, "no such file"),
         (("calibrate", "{}/off.wav", "{}/on.wav", "--gain", "5000"), 1, "send the factor"),
+        (("export", *EAR_FILES, "--target", "nonesuch"), 2, "pinebuds-pro"),
+        (("export", *EAR_FILES, "--rate", "10"), 2, "8000.0<=x<=768000.0"),
         (("export", *EAR_FILES, "--sections", "2", "-o", "{}/b.pdf"), 2, "not known"),
         (("export", *EAR_FILES, "--taps", "32", "-o", "{}/first.csv", "-o", "{}/c.txt"), 1, "target.form"),
         (("models", "--url", "http://127.0.0.1:9", "--deadline-ms", "100"), 3, "no service answers"),
