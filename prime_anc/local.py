@@ -69,9 +69,7 @@ class LocalClient(Client):
         """Return True."""
         return True
 
-    def ask(
-        self, path: str, body: Fields | None = None, deadline_ms: float | None = None, accept: str = "*/*"
-    ) -> httpx.Response:
+    def ask(self, path: str, body: Fields | None = None, deadline_ms: float | None = None) -> httpx.Response:
         """Answer a request as a service does; errors as `Client.ask`, but those of a connection."""
         if body is None:
             return httpx.Response(200, content=orjson.dumps(published(self._store, DEFAULT_MODEL)))

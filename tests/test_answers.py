@@ -17,7 +17,7 @@ from prime_anc.client import Client, DriveTake, Take, wire
 from tests.oracles.measured import MeasuredEar
 from tests.service.recordings import off_and_on
 
-N, JSON = 2 * 48_000, "application/json"
+N = 2 * 48_000
 SECTIONS = {"n_sections": 2, "number_format": "q5.26"}
 
 
@@ -61,11 +61,11 @@ def documents(client: Client, ear: MeasuredEar) -> Iterator[tuple[type, dict[str
     paths = {name: {"impulse_response": getattr(ear, name)} for name in ("primary", "secondary")}
 
     def ask(path: str, **body: Any) -> dict[str, Any]:
-        return json.loads(client.ask(path, paths | body, accept=JSON).content)
+        return json.loads(client.ask(path, paths | body).content)
 
     driven, drowned = [*takes, DriveTake(drive, *played)], [take._replace(e=take.e + drive) for take in takes]
     for asked in ({"takes": wire.takes(driven), "model": "generic"}, {"takes": wire.takes(drowned)}):
-        yield answers.CalibrationAnswer, json.loads(client.ask("/calibrate", asked, accept=JSON).content)
+        yield answers.CalibrationAnswer, json.loads(client.ask("/calibrate", asked).content)
     psd = {"reference_psd": np.full(16385, 1e-6, np.float32)}
     limits = {"latency_samples": 0.5, "max_gain_db": 25.0}
     feedback = {"feedback": {"impulse_response": 0.01 * ear.secondary}}
@@ -76,7 +76,7 @@ def documents(client: Client, ear: MeasuredEar) -> Iterator[tuple[type, dict[str
     controller = both["controller"]
     yield answers.DesignAnswer, ask("/refine", k=1, **psd, **limits, **feedback)
     yield answers.DesignAnswer, ask("/refine", k=1, controller=controller, max_louder_db=3.0)
-    yield answers.DesignAnswer, json.loads(client.ask("/refine", seatings, accept=JSON).content)
+    yield answers.DesignAnswer, json.loads(client.ask("/refine", seatings).content)
     yield answers.EvaluationAnswer, ask("/evaluate", fir=both["fir"], controller=controller)
     for target in (SECTIONS, {"form": "fir", "n_taps": 64, "number_format": "q1.23"}):
         beside = {"controller": controller} if target is SECTIONS else {}

@@ -14,16 +14,15 @@ from model_store.errors import ModelStoreError
 from prime_anc.cli import tables
 from prime_anc.cli.device import device
 from prime_anc.cli.exit_status import EPILOG, ExitStatus
-from prime_anc.cli.export import export, for_device, targets, write_filter
-from prime_anc.cli.flags import FILE, json_flag, option_flag, options_of, output_flag, with_controller, with_service
-from prime_anc.cli.measured import by_measurement, with_paths
-from prime_anc.cli.output import answered, print_json, save
-from prime_anc.cli.service import ServiceClient
+from prime_anc.cli.export import DEVICE, export, for_device, targets, write_filter
+from prime_anc.cli.flags import FILE, json_flag, option_flag, output_flag, with_flags, with_service
+from prime_anc.cli.measured import Measured, with_paths
+from prime_anc.cli.service import Ask, wiener
 from prime_anc.cli.simulate import example, simulate
 from prime_anc.inputs import bench, ears, filters, recordings
 from prime_anc.measure.files.errors import FileError
 from prime_anc.method.errors import InvalidOption
-from prime_anc.options import DesignFields
+from prime_anc.options import DesignFields, controller_schemas
 
 Json = dict[str, Any]
 
@@ -35,15 +34,16 @@ class Commands(click.Group):
         """Run the command."""
         try:
             return super().invoke(context)
-        except (FileError, ModelStoreError) as error:
-            raise click.UsageError(str(error)) from error
-        except InvalidOption as error:
+        except (FileError, ModelStoreError, InvalidOption) as error:
             raise click.UsageError(str(error)) from error
         except OSError as error:
             raise click.UsageError(f"{error.filename or error}: {error.strerror or error}") from error
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+@click.group(cls=Commands, context_settings=_SETTINGS, epilog=EPILOG)
 @click.version_option(package_name="prime-anc")
 def main() -> None:
     """Filters for active noise control, from recordings to hardware.
@@ -59,11 +59,8 @@ def main() -> None:
     """
 
 
-main.add_command(example)
-main.add_command(simulate)
-main.add_command(device)
-main.add_command(export)
-main.add_command(targets)
+for command in (example, simulate, device, export, targets):
+    main.add_command(command)
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
@@ -97,17 +94,16 @@ def serve(options: Sequence[str]) -> None:
 @json_flag
 @with_service
 def calibrate(
-    service: ServiceClient,
+    ask: Ask,
     off: Path,
     on: Path | None,
     gain: float | None,
     more_off: Sequence[Path],
     more_on: Sequence[Path],
     drive: Sequence[Path],
-    sign: str | None,
-    model: str | None,
     output: Path | None,
     as_json: bool,
+    **options: str | None,
 ) -> None:
     """Estimate an ear's paths from recordings.
 
@@ -117,63 +113,43 @@ def calibrate(
     played = [*([on] if on else []), *more_on]
     if not (played or drive):
         raise click.UsageError("give ON, or a recording of the loudspeaker alone with --drive")
-    if played and gain is None:
-        raise click.UsageError("give the gain that ON was played with: --gain")
-    if played and gain == 0:
-        raise click.UsageError("--gain: 0 is that of OFF; give the factor between outer microphone and loudspeaker")
+    if played and not gain:
+        raise click.UsageError("give the factor between outer microphone and loudspeaker in ON, not 0: --gain")
+    tables.name_takes((off, *more_off, *played, *drive))
     takes = tables.noted(recordings.takes((off, *more_off), played, gain or 0.0, drive))
-    body: Json = {"takes": takes, "sign": sign, "model": model, "sample_rate": 48_000}
-    files = (off, *more_off, *played, *drive)
-    answer = answered(service.ask("/calibrate", body, files), output, as_json)
-    verdict = answer["verdict"]
-    if not as_json:
-        bands = answer["bands"]
-        rows = zip(bands["centre_hz"], bands["coherence"], bands["secondary_snr_db"], strict=True)
-        tables.columns(
-            ("Hz", "coherence", "secondary SNR dB"), [(f"{hz:g}", f"{c:.3f}", snr) for hz, c, snr in rows]
-        )
-        click.echo("passed" if verdict["passed"] else "NOT passed")
-    tables.findings(verdict["reasons"], "found", files)
-    tables.not_judged(verdict["not_judged"])
+    response = ask("/calibrate", {"takes": takes, **options})
+    verdict = tables.answered(
+        response, output, as_json, lambda answer: answer["bands"] | answer["verdict"]["figures"]
+    )["verdict"]
+    tables.notes(["passed" if verdict["passed"] else "NOT passed"], "")
+    tables.findings(verdict["reasons"], "found")
+    tables.findings(verdict["not_judged"], "not judged")
     if not verdict["passed"]:
         sys.exit(ExitStatus.NOT_PASSED)
 
 
 @main.command()
-@with_paths
-@options_of(DesignFields)
+@with_paths(DesignFields)
 @output_flag("Filter file: .json, .wav, .csv, .h, .mat.")
 @json_flag
 @with_service
-def design(
-    service: ServiceClient,
-    paths: Json,
-    options: Json,
-    beside: Json,
-    output: Path | None,
-    as_json: bool,
-) -> None:
+def design(ask: Ask, ear: Measured, output: Path | None, as_json: bool) -> None:
     """Design a filter for one measurement, or for several at once.
 
     EARS: files of `prime-anc calibrate`, or files with a primary and a secondary channel (.npz, .mat, .ita, WAV).
     """
-    limit = {"max_louder_db": beside["max_louder_db"]} if "max_louder_db" in beside else {}
-    body = paths | limit | options
-    answer = answered(service.ask("/refine", body), None, as_json)
-    controller = paths.pop("controller", None)
+    response = ask("/refine", ear.body)
+    answer = tables.answered(
+        response, None, as_json, lambda answer: tables.beside_wiener(answer, wiener(ask, ear.body))
+    )
     if output is not None:
-        written = answer if controller is None else answer | {"controller": controller, "controller_about": beside}
-        write_filter(service, written, paths, output)
-    if not as_json:
-        tables.prediction(answer["prediction"], service.wiener(body)["prediction"])
-        tables.loop(answer.get("loop"))
-    tables.findings(answer["warnings"])
+        about = {"controller_about": ear.about} if ear.about else {}
+        write_filter(ask, answer | about, ear, output)
 
 
 @main.command()
-@with_paths
-@options_of(DesignFields)
-@with_controller
+@with_paths(DesignFields, designs_controller=True)
+@with_flags(option_flag(f"controller_{name}", schema=schema) for name, schema in controller_schemas().items())
 @click.option(
     "--stability-only",
     "stability_only",
@@ -182,109 +158,75 @@ def design(
     help="Measurement in which the loop only has to be stable, as pressed or loose; may be given again.",
 )
 @click.option("--lend-wearing/--no-lend-wearing", default=True, help="Also as the model's listeners wear it.")
-@click.option("--target", help="A known device, whose rate, format and number of sections the controller takes.")
+@click.option("--target", type=DEVICE, help="A known device, whose rate, format and sections the controller takes.")
 @output_flag("File of both (JSON), which export, evaluate and verify take.")
 @json_flag
 @with_service
 def hybrid(
-    service: ServiceClient,
-    paths: Json,
-    options: Json,
-    wishes: Json,
+    ask: Ask,
+    ear: Measured,
     stability_only: Sequence[Path],
-    others: Sequence[Json],
     lend_wearing: bool,
     target: str | None,
     output: Path | None,
     as_json: bool,
+    **wishes: Any,
 ) -> None:
     """Design a filter and a feedback controller for the chip beside it.
 
     EARS: as of `prime-anc design`.
     """
-    body = paths | options | {"controller": for_device(target) | wishes, "lend_wearing": lend_wearing}
-    given = [
+    wanted = for_device(target) if target else {}
+    wanted |= {name.removeprefix("controller_"): value for name, value in wishes.items() if value is not None}
+    more = [
         tables.noted(ears.ear(file)) | {"label": file.stem[:80], "stability_only": True} for file in stability_only
     ]
-    kept = ("primary", "secondary", "coherence", "uncertainty", "feedback", "label", "stability_only")
-    body["conditions"] += [{name: item[name] for name in kept if name in item} for item in (*others, *given)]
-    answer = answered(service.ask("/hybrid", body), output, as_json)
-    if not as_json:
-        tables.prediction(answer["prediction"])
-        tables.loop(answer["loop"])
-        found = answer["controller"]
-        click.echo(
-            f"controller: {len(found['sos'])} sections at {found['sample_rate']:g} Hz in {found['number_format']}, "
-            f"largest |K| {found['max_gain_db']:.1f} dB"
-        )
-    tables.findings(answer["warnings"])
+    stable = [{name: value for name, value in item.items() if name != "sign"} for item in (*ear.others, *more)]
+    conditions = [*ear.conditions, *stable]
+    asked = {"controller": wanted, "lend_wearing": lend_wearing, "conditions": conditions}
+    tables.answered(ask("/hybrid", ear.shared | ear.options | asked), output, as_json)
 
 
 @main.command()
-@click.argument("control_filter", type=FILE)
-@with_paths
+@with_paths(of_filter=True)
 @json_flag
 @with_service
-def evaluate(
-    service: ServiceClient, control_filter: Path, paths: Json, file_rate: float | None, as_json: bool
-) -> None:
+def evaluate(ask: Ask, ear: Measured, as_json: bool) -> None:
     """Predict the effect of a filter on these measurements."""
-    body = tables.noted(filters.about_filter(paths, control_filter, file_rate))
-    for label, ear in by_measurement(body):
-        answer = answered(service.ask("/evaluate", ear), None, as_json)
-        if not as_json:
-            if label:
-                click.echo(f"{label}:")
-            tables.prediction(answer["prediction"])
-            tables.loop(answer.get("loop"))
-        tables.findings(answer["warnings"])
+    for condition in ear.conditions:
+        if len(ear.conditions) > 1:
+            click.echo(f"{condition['label']}:", err=as_json)
+        tables.answered(ask("/evaluate", ear.alone(condition)), None, as_json)
 
 
 @main.command()
-@click.argument("control_filter", type=FILE)
-@with_paths
+@with_paths(of_filter=True)
 @click.option("--off", type=FILE, required=True, help="Recording with the filter off.")
 @click.option("--on", type=FILE, required=True, help="Recording with the filter on.")
 @output_flag("File for the trimmed filter, with the verification (JSON).")
 @json_flag
 @with_service
-def verify(
-    service: ServiceClient,
-    control_filter: Path,
-    paths: Json,
-    file_rate: float | None,
-    off: Path,
-    on: Path,
-    output: Path | None,
-    as_json: bool,
-) -> None:
+def verify(ask: Ask, ear: Measured, off: Path, on: Path, output: Path | None, as_json: bool) -> None:
     """Compare a filter's effect with its prediction, and trim it.
 
     CONTROL_FILTER: the file of the filter that runs: of `prime-anc design`, or, for sections and other numbers of
     taps, what `prime-anc export` wrote as .json.
     """
     takes = [
-        tables.noted(recordings.recording(file)) | {"state": state} for state, file in (("off", off), ("on", on))
+        tables.noted(recordings.recording(file)) | {"state": name} for name, file in (("off", off), ("on", on))
     ]
-    if "conditions" in paths:
+    if len(ear.conditions) > 1:
         raise click.UsageError("verify takes one measurement: give the one that was recorded")
-    document = filters.filter_document(control_filter) if filters.is_document(control_filter) else {}
-    body = tables.noted(filters.about_filter(paths, control_filter, file_rate)) | {"takes": takes}
-    body |= {"prediction": document["prediction"]} if "prediction" in document else {}
-    answer = answered(service.ask("/verify", body, (off, on)), None, as_json)
-    if not as_json:
-        tables.comparison(answer)
-        trim = answer.get("trim") or {}
-        if trim:
-            click.echo(
-                f"trim: gain {trim['gain_db']:+z.1f} dB, delay {trim['delay_samples']:+z.2f} samples of 48 kHz"
-                f"{', inverted' if trim.get('invert') else ''}; {trim['predicted_noise_reduction_db']:.1f} dB to expect"
-            )
+    tables.name_takes((off, on))
+    body = ear.body | {"takes": takes, "prediction": filters.filter_document(ear.control_filter).get("prediction")}
+    answer = tables.answered(ask("/verify", body), None, as_json, tables.beside_predicted)
+    is_within = abs(answer["deviation_db"]) <= answer["predicted_interval_db"]
+    tables.notes([f"the measured mean lies {'within' if is_within else 'outside'} the predicted interval"], "")
     tables.findings(answer["diagnosis"], "found")
     if output is not None:
-        _save_trim(output, answer, filters.trimmed_by(control_filter))
+        _save_trim(output, answer, filters.trimmed_by(ear.control_filter))
     codes = {item["code"] for item in answer["diagnosis"]}
-    if "howling" in codes or ("as_predicted" not in codes and not tables.is_within(answer)):
+    if "howling" in codes or not (is_within or "as_predicted" in codes):
         sys.exit(ExitStatus.NOT_PASSED)
 
 
@@ -300,43 +242,40 @@ def _save_trim(output: Path, answer: Json, earlier: Json) -> None:
             f"{output}: not written, for a chip's filter is not trimmed: change its gain and delay by what is printed, "
             "or verify the file of `prime-anc design`"
         )
-    save(output, orjson.dumps(filters.since_measured(answer, earlier)))
+    tables.save(output, orjson.dumps(filters.since_measured(answer, earlier)))
 
 
 @main.command()
-@with_paths
-@options_of(DesignFields, but=("leave_one_out",))
+@with_paths(DesignFields, but=("leave_one_out",))
 @click.option(
     "--verification", type=FILE, help="What `verify --json` printed, or `verify -o` wrote, to be shown too."
 )
-@output_flag("HTML file, which a browser prints.", default=Path("report.html"), show_default=True)
-@click.option("--listener", default="", help="Name of the listener, for the heading.")
-@click.option("--ear", type=click.Choice(["left", "right"]), help="Which ear it is, for the heading.")
+@output_flag("HTML file, which a browser prints.", default=Path("report.html"))
+@click.option("--listener", help="Name of the listener, for the heading.")
+@click.option(
+    "--ear", "side_of_head", type=click.Choice(["left", "right"]), help="Which ear it is, for the heading."
+)
 @with_service
 def report(
-    service: ServiceClient,
-    paths: Json,
-    options: Json,
-    files: tuple[Path, ...],
-    beside: Json,
+    ask: Ask,
+    ear: Measured,
     verification: Path | None,
     output: Path,
-    listener: str,
-    ear: str | None,
+    listener: str | None,
+    side_of_head: str | None,
 ) -> None:
     """Write a page about a design, with tables and plots, to hand over.
 
     Noise reduction beside the Wiener filter's, a verification, date, files and their verdicts, model, |W|, what latency
     costs, the loop through a controller or a feedback path, the controller's margins, and realisations.
     """
-    from prime_anc.cli.report import About, compose
+    from prime_anc.cli.report import compose
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise click.BadParameter(f"{output}: name it .html; a browser prints it as PDF")
     verified = None if verification is None else filters.verification(verification)
-    verdicts = [found for file in files for found in ears.verdicts(file)]
-    about = About(listener, f"{ear} ear" if ear else "", verdicts, beside, verified)
-    save(output, compose(service, paths, options, about).encode())
+    subject = [part for part in (listener, side_of_head and f"{side_of_head} ear") if part]
+    tables.save(output, compose(ask, ear, subject, verified).encode())
 
 
 @main.command()
@@ -360,36 +299,25 @@ def session(files: Sequence[Path], output: Path, joint: bool) -> None:
                 tables.notes([f"{file}: only its measurements and kept filters are added to the first session"])
                 document = {name: [*begun.get(name, ()), *document.get(name, ())] for name in ("session", "kept")}
             begun |= document
-            continue
-        if "fir" in document and "prediction" in document:
+        elif "fir" in document and "prediction" in document:
             filters.append((file.stem, document))
-            continue
-        found, notes, _ = ears.ears(file)
-        tables.notes(f"{file}: {note}" for note in notes)
-        for (label, fields), (_, verdict) in zip(found, ears.verdicts(file), strict=True):
-            measured.append((label, fields | {"verdict": verdict}))
+        else:
+            found, notes, _ = ears.ears(file)
+            tables.notes(f"{file}: {note}" for note in notes)
+            for (label, fields), (_, verdict) in zip(found, ears.verdicts(file), strict=True):
+                measured.append((label, fields | {"verdict": verdict}))
     if not (measured or begun):
         raise click.UsageError("give at least one measurement")
     begun |= {"joint": True} if joint else {}
-    save(output, orjson.dumps(bench.session(measured, filters, begun)))
+    tables.save(output, orjson.dumps(bench.session(measured, filters, begun)))
 
 
 @main.command()
 @json_flag
 @with_service
-def models(service: ServiceClient, as_json: bool) -> None:
+def models(ask: Ask, as_json: bool) -> None:
     """List the published models."""
-    answer = service.ask("/models").json()
-    if as_json:
-        print_json(answer)
-        return
-    tables.columns(
-        ("name", "version", "in memory"),
-        [(item["name"], item["version"], "yes" if item.get("resident") else "") for item in answer["models"]],
-    )
-    for item in answer["controllers"]:
-        size = f"{len(item['sos'])} sections at {item['sample_rate']:g} Hz"
-        click.echo(f"controller {item['name']}, version {item['version']}: {size}")
+    tables.answered(ask("/models"), None, as_json)
 
 
 if __name__ == "__main__":

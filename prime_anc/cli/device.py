@@ -6,20 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import numpy as np
 
 from model_store.devices import Device, Devices
 from model_store.store import DEFAULT_ROOT, ModelStore, existing_store
+from prime_anc import answers
 from prime_anc.cli import tables
-from prime_anc.inputs import bench, ears
-from prime_anc.measure.device import MIN_LISTENERS, PRIOR_LISTENERS, TRAINED_LISTENERS, ListenerEar
+from prime_anc.inputs import bench
+from prime_anc.measure.device import TRAINED_LISTENERS, ListenerEar
 from prime_anc.measure.files.errors import FileError
-from prime_anc.method.conventions import N_BINS
 from prime_anc.method.support.findings import find_implausible
 
 NAME = click.argument("name")
 STORE = click.option(
-    "--store", default=str(DEFAULT_ROOT), help="Folder of models; default: PRIME_STORE, or the package's."
+    "--store",
+    default=str(DEFAULT_ROOT),
+    show_default=False,
+    help="Folder of models; default: PRIME_STORE, or the package's.",
 )
 
 
@@ -104,34 +106,15 @@ def train(name: str, store: str) -> None:
 
 def read_ear(file: Path, listener: str) -> ListenerEar:
     """Read a calibration that passed; raises FileError."""
-    document = bench.load(file)
-    verdict = document.get("verdict")
-    if not isinstance(verdict, dict) or verdict.get("passed") is not True:
-        raise FileError(
-            f"{file}: it is no calibration that passed; give a file of `prime-anc calibrate`, or measure again"
-        )
-    primary, secondary = (
-        np.asarray(ears.samples(document.get(path, {})).real, np.float32) for path in ("primary", "secondary")
-    )
-    coherence = np.asarray(document.get("coherence", ()), np.float32)
-    if coherence.shape != (N_BINS,):
-        raise FileError(f"{file}: its coherence has {coherence.size} values instead of {N_BINS}; calibrate again")
-    return ListenerEar(listener, primary, secondary, coherence)
+    try:
+        ear = answers.read(answers.CalibrationAnswer, bench.load(file))
+    except ValueError as error:
+        raise FileError(f"{file}: {error}; give a file of `prime-anc calibrate`") from error
+    if not ear.verdict.passed:
+        raise FileError(f"{file}: it is no calibration that passed; measure again")
+    return ListenerEar(listener, ear.primary.impulse_response, ear.secondary.impulse_response, ear.coherence)
 
 
 def _show(found: Sequence[Device]) -> None:
-    tables.columns(
-        ("device", "listeners", "ears", "model", "knows"),
-        [(item.name, len(item.listeners), item.n_ears, item.model or "", _knows(item)) for item in found],
-    )
-
-
-def _knows(item: Device) -> str:
-    n = len(item.listeners)
-    if n < MIN_LISTENERS:
-        return f"nothing yet: {MIN_LISTENERS} listeners are compared with"
-    if n < PRIOR_LISTENERS:
-        return f"level and delay; from {PRIOR_LISTENERS} listeners on a prior"
-    return (
-        "a prior" if n < TRAINED_LISTENERS else f"a prior; `prime-anc device train {item.name}` trains a generator"
-    )
+    rows = [(item.name, len(item.listeners), item.n_ears, item.model or "") for item in found]
+    tables.columns(("device", "listeners", "ears", "model"), rows)

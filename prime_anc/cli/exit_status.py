@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import click
-
 
 class ExitStatus(IntEnum):
-    """Why a command ended; the value is its exit status."""
+    """Why a command ended; the value is its exit status, of which USAGE is click's own."""
 
-    DONE = 0
-    REFUSED = 1
-    USAGE = 2
-    NO_SERVICE = 3
-    NOT_PASSED = 4
+    DONE, REFUSED, USAGE, NO_SERVICE, NOT_PASSED = range(5)
 
 
-MEANINGS = {
-    ExitStatus.DONE: "done",
-    ExitStatus.REFUSED: "the service refused the request; the message says why",
-    ExitStatus.USAGE: "wrong options, or a file that cannot be used",
-    ExitStatus.NO_SERVICE: "no service answers at --url, or it is not ready",
-    ExitStatus.NOT_PASSED: "a calibration did not pass, or a verification howls or lies outside the predicted interval",
-}
-assert click.UsageError.exit_code == ExitStatus.USAGE
-
-EPILOG = "\b\nExit status:\n" + "\n".join(f"  {status.value}  {text}" for status, text in MEANINGS.items())
+MEANINGS = (
+    "done",
+    "the service refused the request; the message says why",
+    "wrong options, or a file that cannot be used",
+    "no service answers at --url, or it is not ready",
+    "a calibration did not pass, or a verification howls or lies outside the predicted interval",
+)
+EPILOG = "\b\nExit status:\n" + "\n".join(f"  {status}  {text}" for status, text in enumerate(MEANINGS))

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from functools import wraps
+from functools import reduce, wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+from prime_anc.cli.service import connected
 from prime_anc.inputs import curves
 from prime_anc.method.curve import Curve
-from prime_anc.options import controller_schemas, curve_kinds, option_schemas
+from prime_anc.options import curve_kinds, option_schemas
 
 Command = Callable[..., None]
+Flag = Callable[[Command], Command]
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def output_flag(text: str, **more: Any) -> Callable[[Command], Command]:
+def output_flag(text: str, **more: Any) -> Flag:
     """Make the flag for the file that a command writes."""
     return click.option("-o", "--output", help=text, **{"type": FILE, **more})
 
 
 def with_service(command: Command) -> Command:
-    """Add options that select the service; the command gets `service`, which is closed after it."""
+    """Add options that select the service; the command gets `ask`, which sends requests to it."""
 
     @click.option("--url", envvar="PRIME_URL", help="URL of a running service; default: design in this process.")
     @click.option("--key", envvar="PRIME_API_KEY", help="API key of that service.")
@@ -39,10 +41,8 @@ def with_service(command: Command) -> Command:
     def run(
         *, url: str | None, key: str | None, store: str | None, deadline_ms: float | None, **given: Any
     ) -> None:
-        from prime_anc.cli.service import connect
-
-        with connect(url, key, store, deadline_ms) as service:
-            command(service=service, **given)
+        with connected(url, key, store, deadline_ms) as ask:
+            command(ask=ask, **given)
 
     return run
 
@@ -62,14 +62,7 @@ class CurveFile(click.ParamType):
         return curves.curve(value, self.kind, self.or_number) if isinstance(value, str) else value
 
 
-def flag_of(name: str) -> str:
-    """Return the flag of an option."""
-    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
-
-
-def option_flag(
-    name: str, default: str | None = None, schema: Mapping[str, Any] | None = None
-) -> Callable[[Command], Command]:
+def option_flag(name: str, default: str | None = None, schema: Mapping[str, Any] | None = None) -> Flag:
     """Make the flag of an option; the command gets None if it is not given.
 
     Parameters
@@ -82,33 +75,20 @@ def option_flag(
         Its declaration; None: that of the option of this name.
     """
     schema = option_schemas()[name] if schema is None else schema
-    text = schema["description"].replace("`", "")
-    shown = schema.get("default") if default is None else default
-    more: dict[str, Any] = {"type": _type_of(name, schema)}
-    if schema.get("type") == "boolean":
-        more, shown = {"is_flag": True}, None
+    text, flag = schema["description"].replace("`", ""), "-" + name.replace("_", "-")
+    flag = flag if len(name) == 1 else f"-{flag}"
     if kind := curve_kinds().get(name):
         text += f" In a file: columns of frequency in Hz and {kind.column()}."
+    if schema.get("type") == "boolean":
+        return click.option(flag, name, is_flag=True, default=None, help=text)
+    shown = default or schema.get("default")
     return click.option(
-        flag_of(name),
-        name,
-        default=None,
-        help=text,
-        show_default=False if shown is None else str(shown),
-        **more,
+        flag, name, type=_type_of(name, schema), help=text, show_default=shown is not None and str(shown)
     )
 
 
-def with_controller(command: Command) -> Command:
-    """Add flags for the options of a controller; the command gets `wishes`, fields of `controller`."""
-    flags = {
-        name: option_flag(f"controller_{name}", schema=schema) for name, schema in controller_schemas().items()
-    }
-    return _collected("wishes", flags, "controller_")(command)
-
-
-def options_of(kind: type, but: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """Add flags for the options of a kind of request; the command gets `options`, fields of a request.
+def option_flags(kind: type, but: tuple[str, ...] = ()) -> dict[str, Flag]:
+    """Make the flags of the options of a kind of request, by name.
 
     Parameters
     ----------
@@ -117,37 +97,25 @@ def options_of(kind: type, but: tuple[str, ...] = ()) -> Callable[[Command], Com
     but
         Options that the command sets itself. `sign` is among the flags of paths.
     """
-    names = [field.name for field in fields(kind) if field.name not in ("sign", *but)]
-    return _collected("options", {name: option_flag(name) for name in names})
+    return {item.name: option_flag(item.name) for item in fields(kind) if item.name not in ("sign", *but)}
 
 
-def _collected(
-    into: str, flags: dict[str, Callable[[Command], Command]], prefix: str = ""
-) -> Callable[[Command], Command]:
-    """Add flags by name; the command gets those that were given as one dictionary."""
+def with_flags(flags: Iterable[Flag]) -> Flag:
+    """Add flags, in this order."""
 
-    def with_flags(command: Command) -> Command:
-        @wraps(command)
-        def run(**given: Any) -> None:
-            found = {name: value for name in flags if (value := given.pop(prefix + name)) is not None}
-            command(**{into: found}, **given)
+    def add(command: Command) -> Command:
+        return reduce(lambda flagged, flag: flag(flagged), reversed(list(flags)), command)
 
-        flagged: Command = run
-        for flag in reversed(flags.values()):
-            flagged = flag(flagged)
-        return flagged
-
-    return with_flags
+    return add
 
 
 def _type_of(name: str, schema: Mapping[str, Any]) -> click.ParamType:
     """Return the type of a flag's value, with its range or choices."""
+    ranges: dict[str, Any] = {"integer": click.IntRange, "number": click.FloatRange}
     if "enum" in schema:
         return click.Choice(schema["enum"])
-    if schema.get("type") == "integer":
-        return click.IntRange(schema["minimum"], schema["maximum"])
-    if schema.get("type") == "number":
-        return click.FloatRange(schema["minimum"], schema["maximum"])
     if kind := curve_kinds().get(name):
         return CurveFile(kind, any(item.get("type") == "number" for item in schema.get("anyOf", ())))
+    if schema["type"] in ranges:
+        return ranges[schema["type"]](schema["minimum"], schema["maximum"])
     return click.STRING

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -10,180 +11,195 @@ from typing import Any
 import click
 
 from prime_anc.cli import tables
-from prime_anc.cli.flags import FILE, option_flag
+from prime_anc.cli.flags import FILE, Command, Flag, option_flag, option_flags, with_flags
 from prime_anc.inputs import curves, filters
 from prime_anc.inputs.ears import ears as read_ears
 from prime_anc.inputs.ears import n_bins as count_bins
 from prime_anc.inputs.ears import separate
 
 Json = dict[str, Any]
-Command = Callable[..., None]
+
+_FLAGS: Sequence[Flag] = (
+    click.argument("ears", nargs=-1, type=FILE),
+    click.option(
+        "--primary",
+        type=FILE,
+        help="File of the primary path, in place of EARS; FILE#CHANNEL, FILE#3 or FILE#name[1,2] names one of "
+        "several channels, counted from 1.",
+    ),
+    click.option("--secondary", type=FILE, help="File of the secondary path."),
+    click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone."),
+    click.option(
+        "--side",
+        type=click.Choice(["left", "right"]),
+        default="left",
+        help="Which ear, of files with both.",
+    ),
+    option_flag("sign", default="as measured, else minus"),
+    click.option(
+        "--weight",
+        "weights",
+        type=float,
+        multiple=True,
+        help="Weight of one of several EARS; repeat it, in their order.",
+    ),
+    click.option(
+        "--reference-psd",
+        "noise",
+        type=FILE,
+        help="The noise to expect: a recording, or columns of frequency in Hz and power density in dB.",
+    ),
+)
+_RUNNING = click.option(
+    "--controller",
+    help="What runs beside the filter, instead of what its file says: a published controller, a file of `hybrid`, or "
+    "of `verify`, which holds the trimmed one.",
+)
 
 
-def _path_flags(rate_flags: Sequence[str]) -> list[Callable[[Command], Command]]:
-    """Make the argument and the options for measured paths."""
-    return [
-        click.argument("ears", nargs=-1, type=FILE),
-        click.option(
-            "--primary",
-            type=FILE,
-            help="File of the primary path, in place of EARS; FILE#CHANNEL, FILE#3 or FILE#name[1,2] names one of "
-            "several channels, counted from 1.",
-        ),
-        click.option("--secondary", type=FILE, help="File of the secondary path."),
-        click.option("--feedback", type=FILE, help="File of the path from loudspeaker to outer microphone."),
-        click.option(
-            "--side",
-            type=click.Choice(["left", "right"]),
-            default="left",
-            help="Which ear, of files with both.",
-            show_default=True,
-        ),
-        click.option(*rate_flags, "file_rate", type=float, help="Sample rate of files that state none, Hz."),
-        option_flag("sign", default="as measured, else minus"),
-        click.option(
-            "--weight",
-            "weights",
-            type=float,
-            multiple=True,
-            help="Weight of one of several EARS; repeat it, in their order.",
-        ),
-        click.option(
-            "--reference-psd",
-            "noise",
-            type=FILE,
-            help="The noise to expect: a recording, or columns of frequency in Hz and power density in dB.",
-        ),
-    ]
+@dataclass(frozen=True)
+class Measured:
+    """What the flags and files say of measured paths."""
+
+    # Labelled paths of each measurement.
+    conditions: Sequence[Json]
+    # Fields of a request that they share: sign, noise, the controller that runs, and the filter if there is one.
+    shared: Json
+    # Options that were given, or that a session sets.
+    options: Json
+    # What a file says of the controller that runs.
+    about: Json
+    # A session's conditions that are only for stability.
+    others: Sequence[Json]
+    files: Sequence[Path]
+    # The filter's file, if the request is about one.
+    control_filter: Path
+
+    def alone(self, condition: Json) -> Json:
+        """Return the fields of a request about a single measurement."""
+        return self.shared | {name: value for name, value in condition.items() if name != "weight"}
+
+    @property
+    def paths(self) -> Json:
+        """Return the fields of a request about all measurements."""
+        if len(self.conditions) == 1:
+            return self.alone(self.conditions[0])
+        return self.shared | {"conditions": self.conditions}
+
+    @property
+    def body(self) -> Json:
+        """Return paths and options."""
+        return self.paths | self.options
 
 
-def with_paths(command: Command) -> Command:
-    """Add arguments and options for measured paths; the command gets `paths`, fields of a request.
+def with_paths(
+    kind: type | None = None,
+    but: tuple[str, ...] = (),
+    *,
+    of_filter: bool = False,
+    has_rate: bool = False,
+    designs_controller: bool = False,
+) -> Flag:
+    """Add arguments and options for measured paths; the command gets `ear`, as Measured.
 
-    A command that takes a filter's file also gets `file_rate`, one with `files` their names, one with `beside` what a
-    file says of the controller that runs, one with `others` a session's conditions only for stability, beside which a
-    single measurement is a condition with its name, too. All but one that designs a controller take one that runs.
+    Parameters
+    ----------
+    kind, but
+        Options of the request, as for `option_flags`.
+    of_filter
+        Whether the request is about a filter, whose file is the first argument.
+    has_rate
+        Whether `--rate` is the hardware's.
+    designs_controller
+        Whether the command designs a controller, so that none runs.
     """
-    takes_filter = "file_rate" in command.__annotations__
-    takes_files = "files" in command.__annotations__
-    takes_beside = "beside" in command.__annotations__
-    takes_others = "others" in command.__annotations__
-    # `export` uses --rate for the hardware's rate.
-    flags = _path_flags(("--file-rate",) if "rate" in command.__annotations__ else ("--rate", "--file-rate"))
-    if "wishes" not in command.__annotations__:
-        text = "What runs beside the filter, instead of what its file says: a published controller, a file of "
-        text += "`hybrid`, or of `verify`, which holds the trimmed one."
-        flags.insert(0, click.option("--controller", help=text))
+    options = {} if kind is None else option_flags(kind, but)
+    rates = ("--file-rate",) if has_rate else ("--rate", "--file-rate")
+    rate = click.option(*rates, "file_rate", type=float, help="Sample rate of files that state none, Hz.")
+    first = [click.argument("control_filter", type=FILE)] if of_filter else []
+    running = [] if designs_controller else [_RUNNING]
 
-    @wraps(command)
-    def run(
-        *,
-        sign: str | None,
-        weights: Sequence[float],
-        noise: Path | None,
-        controller: str | None = None,
-        **given: Any,
-    ) -> None:
-        measured = {name: given.pop(name) for name in _MEASURED}
-        paths, settings = _paths(**measured, is_named=takes_others)
-        others = settings.pop("others", [])
-        given |= {name: value for name, value in settings.items() if given.get(name, ...) is None}
-        about: Json = {}
-        paths |= {"sample_rate": 48_000} | ({} if sign is None else {"sign": sign})
-        if weights:
-            _weigh(paths, weights)
-        if noise is not None:
-            n_bins = count_bins(paths.get("conditions", [paths])[0])
-            paths["reference_psd"] = tables.noted(curves.reference_psd(noise, n_bins))
-        elif "reference_psd" in settings:
-            paths["reference_psd"] = settings["reference_psd"]
-        if controller is not None:
-            paths["controller"], about = filters.controller(controller)
-        elif "controller" in settings and not takes_filter:
-            paths["controller"], about = settings["controller"], settings["controller_about"]
-        if takes_filter:
-            given["file_rate"] = measured["file_rate"]
-        if takes_files:
-            given["files"] = (*measured["ears"], *filter(None, (measured["primary"], measured["secondary"])))
-        if takes_beside:
-            tables.findings(about.get("warnings", ()))
-            given["beside"] = about
-        if takes_others:
-            given["others"] = others
-        command(paths=paths, **given)
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            chosen = {name: value for name in options if (value := given.pop(name)) is not None}
+            ear, rest = _measured(**given)
+            settings = {name: value for name, value in ear.options.items() if name in options}
+            command(ear=replace(ear, options=settings | chosen), **rest)
 
-    flagged: Command = run
-    for flag in reversed(flags):
-        flagged = flag(flagged)
-    return flagged
+        return with_flags([*first, *running, *_FLAGS, rate, *options.values()])(run)
+
+    return add
 
 
-def _weigh(paths: Json, weights: Sequence[float]) -> None:
-    """Give every measurement its weight, in place."""
-    conditions = paths.get("conditions", ())
-    if len(weights) != len(conditions):
-        n = len(conditions) or 1
-        raise click.UsageError(f"{len(weights)} weights for {n} measurements; give one per measurement")
-    for condition, weight in zip(conditions, weights, strict=True):
-        condition["weight"] = weight
-
-
-# Flags of `with_paths` that `_paths` takes.
-_MEASURED = ("ears", "primary", "secondary", "feedback", "side", "file_rate")
-
-
-def _paths(
+def _measured(
+    *,
     ears: Sequence[Path],
     primary: Path | None,
     secondary: Path | None,
     feedback: Path | None,
     side: str,
     file_rate: float | None,
-    is_named: bool,
-) -> tuple[Json, Json]:
-    """Return fields of a request, for a single measurement as conditions if it `is_named`, and a session's options."""
-    if (primary is None) != (secondary is None) or (bool(ears) == (primary is not None)):
+    sign: str | None,
+    weights: Sequence[float],
+    noise: Path | None,
+    control_filter: Path | None = None,
+    controller: str | None = None,
+    **rest: Any,
+) -> tuple[Measured, Json]:
+    """Read the files; `options` are all that a session sets. The rest of the command's arguments is returned."""
+    if (primary is None) != (secondary is None) or bool(ears) == (primary is not None):
         raise click.UsageError("give measurements (EARS), or one file each with --primary and --secondary")
     measured: list[tuple[str, Json]] = []
-    if primary is not None and secondary is not None:
-        given = separate(file_rate, primary=primary, secondary=secondary, feedback=feedback)
-        measured.append((primary.stem, tables.noted(given)))
-        feedback = None
     settings: Json = {}
     others: list[Json] = []
+    if primary is not None:
+        found = separate(file_rate, primary=primary, secondary=secondary, feedback=feedback)
+        measured.append((primary.stem, tables.noted(found)))
     for file in ears:
-        found, notes, settings = read_ears(file, side, file_rate)
+        more, notes, settings = read_ears(file, side, file_rate)
         tables.notes(f"{file}: {note}" for note in notes)
-        measured += found
+        measured += more
         others += settings.pop("others", [])
-    settings = (settings if len(ears) == 1 else {}) | {"others": others}
-    if feedback is not None:
-        if len(measured) > 1:
-            raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
-        fields = tables.noted(separate(file_rate, feedback=feedback))
-        if "coherence" in measured[0][1] and "feedback" not in measured[0][1]:
-            tables.notes(
-                [
-                    f"{ears[0]}: from a recording with --gain, its secondary path includes what returns by "
-                    "the feedback path; calibrate with --drive, which tells both apart"
-                ]
-            )
-        measured = [(measured[0][0], measured[0][1] | fields)]
-    if len(measured) == 1 and not is_named:
-        return measured[0][1], settings
+    if len(ears) > 1:
+        settings = {}
+    if ears and feedback is not None:
+        _add_feedback(measured, ears[0], tables.noted(separate(file_rate, feedback=feedback)))
     signs = {fields.pop("sign", "minus") for _, fields in measured}
     if len(signs) > 1:
         raise click.UsageError("the measurements have different signs; calibrate all with the same --sign")
-    return {
-        "conditions": [fields | {"label": label[:80]} for label, fields in measured],
-        "sign": signs.pop(),
-    }, settings
+    shared: Json = {"sample_rate": 48_000, "sign": sign or signs.pop()}
+    weights = weights or [1.0] * len(measured)
+    if len(weights) != len(measured):
+        raise click.UsageError(f"{len(weights)} weights for {len(measured)} measurements; give one per measurement")
+    each = zip(measured, weights, strict=True)
+    conditions = [fields | {"label": label[:80], "weight": weight} for (label, fields), weight in each]
+    if noise is not None:
+        shared["reference_psd"] = tables.noted(curves.reference_psd(noise, count_bins(conditions[0])))
+    elif "reference_psd" in settings:
+        shared["reference_psd"] = settings["reference_psd"]
+    about, limit = Json(), Json()
+    if controller is not None:
+        shared["controller"], about = filters.controller(controller)
+    elif "controller" in settings and control_filter is None:
+        shared["controller"], about = settings["controller"], settings["controller_about"]
+    tables.findings(about.get("warnings", ()))
+    if control_filter is not None:
+        shared = tables.noted(filters.about_filter(shared | {"conditions": conditions}, control_filter, file_rate))
+        conditions = shared.pop("conditions")
+    elif "max_louder_db" in about:
+        limit["max_louder_db"] = about["max_louder_db"]
+    files = [*ears, *filter(None, (primary, secondary))]
+    ear = Measured(conditions, shared, limit | settings, about, others, files, control_filter or Path())
+    return ear, rest
 
 
-def by_measurement(paths: Json) -> list[tuple[str, Json]]:
-    """Return label and fields per measurement."""
-    rest = {name: path for name, path in paths.items() if name != "conditions"}
-    return [
-        (path["label"], rest | {name: value for name, value in path.items() if name not in ("label", "weight")})
-        for path in paths.get("conditions", [paths | {"label": ""}])
-    ]
+def _add_feedback(measured: list[tuple[str, Json]], file: Path, fields: Json) -> None:
+    """Add a feedback path to a single measurement."""
+    if len(measured) > 1:
+        raise click.UsageError("--feedback is for a single measurement; several have theirs in their files")
+    _, known = measured[0]
+    if "coherence" in known and "feedback" not in known:
+        text = "from a recording with --gain, its secondary path includes what returns by the feedback path; "
+        tables.notes([f"{file}: {text}calibrate with --drive, which tells both apart"])
+    known.update(fields)

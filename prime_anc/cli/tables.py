@@ -1,146 +1,140 @@
-"""Print answers for people."""
+"""Print answers for people: as tables, by the names of their fields."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from prime_anc.method.bands import NR_BANDS
-
+Json = dict[str, Any]
 Read = TypeVar("Read")
+# A head and rows of texts.
+Table = tuple[Sequence[str], list[list[str]]]
 
-_BAR_DB = 30.0
-_BAR_WIDTH = 30
+# Members that are no figures.
+_HIDDEN = ("timings_ms", "spectra")
+# Members that name one of several things.
+_NAMES = {"label", "name"}
+# Longest text in a row, in letters: digests and licences are left to the answer's JSON.
+LONGEST = 30
+# Where the files of a request's takes are noted while a command runs.
+_TAKES = "prime_anc.takes"
 
-MEAN_OF = "50 Hz to 5 kHz"
+
+def tables(answer: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield an answer's values per band, then what it has of several, such as conditions, then its figures by name."""
+    figures: list[list[str]] = []
+
+    def inside(found: Mapping[str, Any], place: str) -> Iterator[Table]:
+        n_bands = next((len(found[name]) for name in found if name.endswith("centre_hz")), -1)
+        bands = {
+            name: value
+            for name, value in found.items()
+            if isinstance(value, list) and len(value) == n_bands and not name.endswith("bands_hz")
+        }
+        if bands:
+            rows = zip(*bands.values(), strict=True)
+            yield list(bands), [[text(cell) for cell in row] for row in rows]
+        for name, value in found.items():
+            inner = f"{place}.{name}".lstrip(".")
+            if isinstance(value, dict) and name not in _HIDDEN:
+                yield from inside(value, inner)
+            elif isinstance(value, list | tuple) and name.endswith("_hz") and name not in bands:
+                figures.append([inner, ", ".join(map(text, value))])
+            elif isinstance(value, list) and value and isinstance(value[0], dict) and _NAMES & value[0].keys():
+                yield of_rows(value)
+            elif isinstance(value, str | float | int):
+                figures.append([inner, text(value)])
+
+    yield from inside(answer, "")
+    yield ("", ""), figures
+
+
+def of_rows(items: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the figures of several things of one kind, in a row each."""
+    names = [name for item in items[:1] for name, value in item.items() if isinstance(value, str | float | int)]
+    names = [name for name in names if all(len(text(item.get(name))) <= LONGEST for item in items)]
+    names.sort(key=lambda name: name not in _NAMES)
+    return names, [[text(item.get(name, "")) for name in names] for item in items]
+
+
+def beside_wiener(answer: Json, rival: Json) -> Json:
+    """Return a design with the noise reduction of the Wiener filter beside its own, to be shown."""
+    names = ("noise_reduction_db", "mean_noise_reduction_db")
+    others = {f"wiener_{name}": rival["prediction"][name] for name in names}
+    return answer | {"prediction": answer["prediction"] | others}
+
+
+def beside_predicted(answer: Json) -> Json:
+    """Return a verification with the predicted noise reduction of each band beside the measured one, to be shown."""
+    measured = answer["measured"]
+    bands = zip(measured["noise_reduction_db"], answer["band_deviation_db"], strict=True)
+    return answer | {"measured": measured | {"predicted_noise_reduction_db": [db - off for db, off in bands]}}
+
+
+def text(value: object) -> str:
+    """Format a value: decimals only as far as they say something."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{round(value, 3):z.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print right-aligned columns under their headings."""
-    lines = [tuple(head), *(tuple(_text(cell) for cell in row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    lines = [head, *([text(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _text(cell: object) -> str:
-    return f"{cell:z.1f}" if isinstance(cell, float) else str(cell)
+def show(answer: Mapping[str, Any]) -> None:
+    """Print an answer's tables."""
+    *found, (_, figures) = tables(answer)
+    for table in found:
+        columns(*table)
+    for name, value in figures:
+        click.echo(f"{name}: {value}")
 
 
-def prediction(found: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> None:
-    """Print noise reduction per band, and the figures."""
-    for hz, db in zip(found["band_centre_hz"], found["noise_reduction_db"], strict=True):
-        bar = "#" * round(max(0.0, min(db, _BAR_DB)) / _BAR_DB * _BAR_WIDTH)
-        louder = "  louder" if db < -1 else ""
-        click.echo(f"{hz:7g} Hz {db:z6.1f} dB  {bar}{louder}")
-    if shares := found.get("feedback_noise_reduction_db"):
-        parts = ", ".join(
-            f"{hz:g} Hz {db - part:z.0f} + {part:z.0f} dB"
-            for hz, db, part in zip(found["band_centre_hz"], found["noise_reduction_db"], shares, strict=True)
-        )
-        click.echo(f"filter + controller: {parts}")
-    interval = f" +- {found['interval_db']:.1f}" if found.get("interval_db") is not None else ""
-    click.echo(
-        f"mean noise reduction, {mean_of(found)}: {found['mean_noise_reduction_db']:z.1f}{interval} dB; amplification "
-        f"{found['amplification_db']:z.2f} dB; largest |W| {found['max_gain_db']:z.1f} dB"
-    )
-    if found.get("unknown_bands_hz"):
-        bands = ", ".join(f"{hz:g}" for hz in found["unknown_bands_hz"])
-        click.echo(
-            f"nothing is known at {bands} Hz: the system is silent there, or needs a broader or louder probe"
-        )
-    if found.get("louder_bands_hz"):
-        click.echo(f"louder, or perhaps: {', '.join(f'{hz:g}' for hz in found['louder_bands_hz'])} Hz")
-    for item in found.get("conditions", ()):
-        left_out = item.get("left_out_noise_reduction_db")
-        more = "" if left_out is None else f"; {left_out:z.1f} dB from a filter for the others"
-        click.echo(f"  {item['label']}: {item['mean_noise_reduction_db']:z.1f} dB{more}")
-    if beside is not None:
-        name = wiener_name(bool(found.get("feedback_noise_reduction_db")))
-        click.echo(f"{name} (wmmse) on the same paths: {beside['mean_noise_reduction_db']:z.1f} dB")
+def answered(
+    response: Any, output: Path | None, as_json: bool, shown: Callable[[Json], Json] = lambda answer: answer
+) -> Json:
+    """Save an answer if requested, and print it as JSON, or as tables what is to be shown of it; and its warnings."""
+    if output is not None:
+        save(output, response.content)
+    answer: Json = response.json()
+    if as_json:
+        click.echo(response.content.decode())
+    else:
+        show(shown(answer))
+    findings(answer.get("warnings", ()))
+    return answer
 
 
-def wiener_name(has_controller: bool) -> str:
-    """Name the Wiener filter that a design is compared with."""
-    return "Wiener filter alone" if has_controller else "Wiener filter"
+def save(output: Path, content: bytes) -> None:
+    """Write a file, and say so."""
+    output.write_bytes(content)
+    notes([f"written: {output}"], "")
 
 
-def mean_of(found: Mapping[str, Any]) -> str:
-    """Name the bands of the mean noise reduction."""
-    counted = found.get("counted_bands_hz")
-    if not counted or len(counted) == len(NR_BANDS):
-        return MEAN_OF
-    return f"{len(counted)} bands that the system has, {counted[0]:g} to {counted[-1]:g} Hz"
-
-
-def comparison(found: Mapping[str, Any]) -> None:
-    """Print a verification: predicted beside measured noise reduction, per band and in the mean."""
-    measured = found["measured"]
-    bands = zip(measured["band_centre_hz"], measured["noise_reduction_db"], found["band_deviation_db"], strict=True)
-    rows = [(f"{hz:g}", db - off, db, f"{off:+z.1f}") for hz, db, off in bands]
-    mean, off = measured["mean_noise_reduction_db"], found["deviation_db"]
-    interval = measured.get("interval_db")
-    columns(
-        ("Hz", "predicted dB", "measured dB", "difference dB"),
-        [*rows, ("mean, 50 Hz to 5 kHz", mean - off, mean, f"{off:+z.1f}")],
-    )
-    if interval is not None:
-        click.echo(f"the measured mean varies by +- {interval:.1f} dB over the recording")
-    click.echo(f"predicted mean: {mean - off:.1f} +- {found['predicted_interval_db']:.1f} dB; {verdict(found)}")
-
-
-def is_within(found: Mapping[str, Any]) -> bool:
-    """Return whether a verification's measured mean lies within the predicted interval."""
-    return bool(abs(found["deviation_db"]) <= found["predicted_interval_db"])
-
-
-def verdict(found: Mapping[str, Any]) -> str:
-    """Say whether it does."""
-    return f"the measured one lies {'within' if is_within(found) else 'outside'} this interval"
-
-
-def loop(found: Mapping[str, Any] | None) -> None:
-    """Print the loop, if there is one: as designed, or with a new controller on all plants."""
-    if found is not None:
-        what = "worst of all plants at +-3 dB" if "conditions" in found else "as designed"
-        click.echo(f"loop, {what}: {loop_text(found)}")
-        each = found.get("conditions", ())
-        for item in each if len(each) > 1 else ():
-            click.echo(f"  {item['label']}: {loop_text(item)}")
-
-
-def loop_text(found: Mapping[str, Any]) -> str:
-    """Format stability, margins and peak of a loop."""
-    return (
-        f"{'stable' if found['stable'] else 'UNSTABLE'}; gain margin {found['gain_margin_db']:.1f} dB, phase "
-        f"margin {found['phase_margin_deg']:.0f} degrees, peak {found['peak_db']:.1f} dB at "
-        f"{found['peak_hz']:.0f} Hz"
-    )
-
-
-def findings(found: Iterable[Mapping[str, str]], word: str = "warning", takes: Sequence[Path] = ()) -> None:
-    """Print warnings or findings, one per line, on standard error; `takes` are the files of the request's takes."""
+def findings(found: Iterable[Mapping[str, str]], word: str = "warning") -> None:
+    """Print warnings or findings, one per line, on standard error."""
     for item in found:
-        click.echo(f"{word}: {item['code']}: {of_files(item['detail'], takes)}", err=True)
+        click.echo(f"{word}: {item['code']}: {with_files(item['detail'])}", err=True)
 
 
-def of_files(text: str, takes: Sequence[Path]) -> str:
+def name_takes(files: Sequence[Path]) -> None:
+    """Note the files of the request's takes, for messages about them."""
+    click.get_current_context().meta[_TAKES] = files
+
+
+def with_files(message: str) -> str:
     """Name the files of the request's takes in place of their numbers."""
-    for n, file in reversed(list(enumerate(takes))):
-        text = text.replace(f"takes.{n}", str(file))
-    return text
-
-
-def not_judged(found: Iterable[Mapping[str, str]]) -> None:
-    """Print what could not be judged, one line per cause, on standard error."""
-    causes: dict[str, list[str]] = {}
-    for item in found:
-        causes.setdefault(item["detail"], []).append(item["code"])
-    for cause, codes in causes.items():
-        click.echo(f"not judged ({cause}): {', '.join(codes)}", err=True)
+    for n, file in reversed(list(enumerate(click.get_current_context().meta.get(_TAKES, ())))):
+        message = message.replace(f"takes.{n}", str(file))
+    return message
 
 
 def noted(found: tuple[Read, Iterable[str]]) -> Read:

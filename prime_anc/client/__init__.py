@@ -23,7 +23,8 @@ the measured effect of a running filter, and coefficients for a chip:
 Answers are those of `prime_anc.answers`.
 """
 
-from prime_anc.client.client import Client, Condition
+from prime_anc.client.bodies import Condition
+from prime_anc.client.client import Client
 from prime_anc.client.errors import (
     ClientError,
     InvalidRequest,

@@ -6,9 +6,8 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar
 
 import httpx
 import numpy as np
@@ -16,31 +15,23 @@ from numpy.typing import ArrayLike
 
 from prime_anc.answers import (
     CalibrationAnswer,
-    Coefficients,
     DesignAnswer,
     EvaluationAnswer,
     ExportAnswer,
     HybridAnswer,
     Ready,
     VerificationAnswer,
-    document,
     read,
 )
+from prime_anc.client.bodies import Condition, Ear, about_ear, about_filter
 from prime_anc.client.errors import NotReached, UnknownAnswer, from_answer
-from prime_anc.client.options import BESIDES, EXPORT, FILTER, REFINEMENT, SYNTHESIS, given, takes_options
+from prime_anc.client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, takes_options
 from prime_anc.client.recordings import DriveTake, Recording, Take
 from prime_anc.client.transport import Transport
-from prime_anc.client.wire import (
-    MEDIA_TYPE,
-    RATE_HZ,
-    encode_request,
-    paths,
-    signals,
-)
+from prime_anc.client.wire import MEDIA_TYPE, RATE_HZ, encode_request, signals
 from prime_anc.client.wire import takes as wire_takes
 from prime_anc.options import Sign
 
-_JSON = "application/json"
 _DEFAULT_RETRY_S = 1.0
 _KEY = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
 
@@ -49,35 +40,10 @@ _MAX_DEADLINE_MS = 60_000.0
 _RECORDINGS_DEADLINE_MS = 30_000.0
 _LONG = ("/calibrate", "/hybrid", "/verify")
 
-# Members of a request that are one condition's.
-_OF_CONDITION = ("primary", "secondary", *BESIDES)
-
 _Kind = TypeVar("_Kind")
 
 Fields = Mapping[str, Any]
 FileKind = Literal["wav", "csv", "c", "mat", "minidsp", "apo", "camilladsp", "bes", "sigmadsp"]
-
-
-@dataclass(frozen=True, eq=False)
-class Condition:
-    """A seating, sound direction or way of wearing that a filter must serve."""
-
-    # Path as in `Client.synthesize`, or a calibration, which replaces both paths and the coherence.
-    primary: ArrayLike | CalibrationAnswer
-    secondary: ArrayLike | None = None
-    coherence: ArrayLike | None = None
-    # Unknown over known power, as of a calibration, [62].
-    uncertainty: ArrayLike | None = None
-    # Path from loudspeaker to outer microphone, of the same kind as the others; default: the calibration's.
-    feedback: ArrayLike | None = None
-    # Weight above 0, relative to the others.
-    weight: float = 1.0
-    label: str = ""
-
-
-_EAR = (CalibrationAnswer, Condition)
-# Besides arrays: one ear, or several conditions, 1 to 16, for which one filter is designed.
-Ear = CalibrationAnswer | Condition | Sequence[CalibrationAnswer | Condition]
 
 
 class Client:
@@ -123,9 +89,7 @@ class Client:
         """
         if api_key is not None and not _KEY.fullmatch(api_key):
             raise ValueError("api_key: it is empty or contains white space or control characters")
-        headers = {"Accept": _JSON}
-        if api_key is not None:
-            headers["Authorization"] = f"Bearer {api_key}"
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         # A key may contain any letters; the service compares its UTF-8 bytes.
         self._http = httpx.Client(
             base_url=url,
@@ -156,12 +120,7 @@ class Client:
 
     @takes_options(SYNTHESIS)
     def synthesize(
-        self,
-        primary: ArrayLike | Ear,
-        secondary: ArrayLike | None = None,
-        *,
-        deadline_ms: float | None = None,
-        **fields: Any,
+        self, primary: ArrayLike | Ear, secondary: ArrayLike | None = None, **fields: Any
     ) -> DesignAnswer:
         """Design a filter without updates.
 
@@ -171,8 +130,6 @@ class Client:
             Impulse responses (real, 1 to 32768 samples at 48 kHz) or one-sided spectra (complex, n_fft / 2 + 1 bins).
             A calibration or a Condition replaces them, the coherence and the feedback path; a calibration gives the
             sign, too. A list of these, 1 to 16 conditions, gets one filter, whose effect is predicted for each.
-        deadline_ms
-            Time after which the answer is no longer needed.
         **fields
             These and the options below; what is left out has the service's default.
 
@@ -181,23 +138,18 @@ class Client:
         TypeError
             There is no such option.
         ValueError
-            An array has a wrong shape, or calibrations differ in sign.
+            Rows of two numbers look like a spectrum, or calibrations differ in sign.
         ClientError
             The service does not answer, or refuses.
         """
-        return self._design("/synthesize", _about_ear(primary, secondary, fields, SYNTHESIS), deadline_ms)
+        body = about_ear(primary, secondary, fields, SYNTHESIS)
+        return self._ask_for(DesignAnswer, "/synthesize", body)
 
     @takes_options(REFINEMENT)
-    def refine(
-        self,
-        primary: ArrayLike | Ear,
-        secondary: ArrayLike | None = None,
-        *,
-        deadline_ms: float | None = None,
-        **fields: Any,
-    ) -> DesignAnswer:
+    def refine(self, primary: ArrayLike | Ear, secondary: ArrayLike | None = None, **fields: Any) -> DesignAnswer:
         """Design a filter with up to `k` Gauss-Newton updates; arguments and errors as in `synthesize`."""
-        return self._design("/refine", _about_ear(primary, secondary, fields, REFINEMENT), deadline_ms)
+        body = about_ear(primary, secondary, fields, REFINEMENT)
+        return self._ask_for(DesignAnswer, "/refine", body)
 
     @takes_options(REFINEMENT)
     def hybrid(
@@ -208,14 +160,13 @@ class Client:
         controller: Fields | None = None,
         stability_only: Sequence[Condition] = (),
         lend_wearing: bool = True,
-        deadline_ms: float | None = None,
         **fields: Any,
     ) -> HybridAnswer:
         """Design a filter and a feedback controller beside it.
 
         Parameters
         ----------
-        primary, secondary, deadline_ms, fields
+        primary, secondary, fields
             As in `synthesize`.
         controller
             What the controller has to be: `n_sections`, `sample_rate`, `latency_us`, `number_format`, ...
@@ -229,15 +180,8 @@ class Client:
         HybridAnswer
             With its `controller`; requests about the filter include it.
         """
-        body = _about_ear(primary, secondary, fields | {"controller": controller}, REFINEMENT)
-        if stability_only:
-            if "conditions" not in body:
-                body["conditions"] = [{name: body.pop(name) for name in _OF_CONDITION if name in body}]
-            for other in stability_only:
-                measured, _ = _paths_of(other, body.get("sign"))
-                body["conditions"].append(measured | {"label": other.label, "stability_only": True})
-        body |= {"lend_wearing": lend_wearing}
-        return _parse(HybridAnswer, self.ask("/hybrid", body, deadline_ms, _JSON))
+        body = about_ear(primary, secondary, fields | {"controller": controller}, REFINEMENT, stability_only)
+        return self._ask_for(HybridAnswer, "/hybrid", body | {"lend_wearing": lend_wearing})
 
     def calibrate(
         self,
@@ -271,13 +215,11 @@ class Client:
 
         Raises
         ------
-        ValueError
-            A signal has a wrong shape.
         ClientError
             The service does not answer, or refuses.
         """
         body = {"takes": wire_takes(takes), "model": model, "sign": sign, "n_windows": n_windows}
-        return _parse(CalibrationAnswer, self.ask("/calibrate", body, deadline_ms, _JSON))
+        return self._ask_for(CalibrationAnswer, "/calibrate", body | {"deadline_ms": deadline_ms})
 
     @takes_options(FILTER)
     def evaluate(
@@ -285,8 +227,6 @@ class Client:
         taps: ArrayLike | DesignAnswer | ExportAnswer,
         primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
-        *,
-        deadline_ms: float | None = None,
         **fields: Any,
     ) -> EvaluationAnswer:
         """Predict the effect of a filter on given paths.
@@ -295,11 +235,11 @@ class Client:
         ----------
         taps
             Taps, float32 [2048], in the sign of the signal chain, or a design or its export, which include the sign.
-        primary, secondary, deadline_ms, fields
+        primary, secondary, fields
             As in `synthesize`; `latency_samples` is that of the filter's design, `controller` by default too.
         """
-        body = _about_filter(taps, primary, secondary, fields, FILTER)
-        return _parse(EvaluationAnswer, self.ask("/evaluate", body, deadline_ms, _JSON))
+        body = about_filter(taps, primary, secondary, fields, FILTER)
+        return self._ask_for(EvaluationAnswer, "/evaluate", body)
 
     @takes_options(FILTER)
     def verify(
@@ -309,8 +249,6 @@ class Client:
         on: Sequence[Recording],
         primary: ArrayLike | Ear,
         secondary: ArrayLike | None = None,
-        *,
-        deadline_ms: float | None = None,
         **fields: Any,
     ) -> VerificationAnswer:
         """Measure the effect of a filter from recordings with it off and on, and diagnose deviations.
@@ -321,55 +259,22 @@ class Client:
             As in `evaluate`; a design or an export is compared with its prediction, taps with a new one.
         off, on
             Recordings without and with the filter.
-        primary, secondary, deadline_ms, fields
+        primary, secondary, fields
             Paths and options of the filter's design.
 
         Raises
         ------
-        ValueError
-            An array has a wrong shape.
         ClientError
             The service does not answer, or refuses.
         """
-        body = _about_filter(taps, primary, secondary, fields, FILTER)
+        body = about_filter(taps, primary, secondary, fields, FILTER)
         body["takes"] = [
-            {"state": state} | signals(state, x=item.x, e=item.e)
-            for state, part in (("off", off), ("on", on))
-            for item in part
+            {"state": state} | signals(item) for state, part in (("off", off), ("on", on)) for item in part
         ]
         if isinstance(taps, DesignAnswer | ExportAnswer):
-            body["prediction"] = {
-                "noise_reduction_db": taps.prediction.noise_reduction_db.tolist(),
-                "mean_noise_reduction_db": taps.prediction.mean_noise_reduction_db,
-                "max_gain_db": taps.prediction.max_gain_db,
-            }
-        return _parse(VerificationAnswer, self.ask("/verify", body, deadline_ms, _JSON))
-
-    @overload
-    def export(
-        self,
-        taps: ArrayLike | DesignAnswer,
-        target: Mapping[str, object],
-        primary: ArrayLike | Ear,
-        secondary: ArrayLike | None = None,
-        *,
-        file: None = None,
-        deadline_ms: float | None = None,
-        **fields: Any,
-    ) -> ExportAnswer: ...
-
-    @overload
-    def export(
-        self,
-        taps: ArrayLike | DesignAnswer,
-        target: Mapping[str, object],
-        primary: ArrayLike | Ear,
-        secondary: ArrayLike | None = None,
-        *,
-        file: FileKind,
-        deadline_ms: float | None = None,
-        **fields: Any,
-    ) -> bytes: ...
+            names = ("noise_reduction_db", "mean_noise_reduction_db", "max_gain_db")
+            body["prediction"] = {name: np.asarray(getattr(taps.prediction, name)).tolist() for name in names}
+        return self._ask_for(VerificationAnswer, "/verify", body)
 
     @takes_options(EXPORT)
     def export(
@@ -380,9 +285,8 @@ class Client:
         secondary: ArrayLike | None = None,
         *,
         file: FileKind | None = None,
-        deadline_ms: float | None = None,
         **fields: Any,
-    ) -> ExportAnswer | bytes:
+    ) -> Any:
         """Realise a filter as hardware runs it: its coefficients or, with `file`, the bytes of that file.
 
         Parameters
@@ -390,22 +294,20 @@ class Client:
         target
             {"form": "sos", "n_sections": 6, "sample_rate": 48000, "number_format": "q1.23"} or {"form": "fir",
             "n_taps": 512, ..}; all are optional. {"name": "pinebuds-pro"}: those of a known device.
-        taps, primary, secondary, deadline_ms, fields
+        taps, primary, secondary, fields
             As in `evaluate`, but no export.
         """
-        body = _about_filter(taps, primary, secondary, fields, EXPORT)
-        body |= {"target": dict(target), "file": file}
-        answer = self.ask("/export", body, deadline_ms)
+        body = about_filter(taps, primary, secondary, fields, EXPORT) | {"target": dict(target)}
         if file is not None:
-            return answer.content
-        return _parse(ExportAnswer, answer)
+            deadline_ms = body.pop("deadline_ms", None)
+            return self.ask("/export", body | {"file": file}, deadline_ms).content
+        return self._ask_for(ExportAnswer, "/export", body)
 
-    def _design(self, path: str, body: Mapping[str, Any], deadline_ms: float | None) -> DesignAnswer:
-        return _parse(DesignAnswer, self.ask(path, body, deadline_ms, _JSON))
+    def _ask_for(self, kind: type[_Kind], path: str, body: dict[str, Any]) -> _Kind:
+        deadline_ms = body.pop("deadline_ms", None)
+        return _parse(kind, self.ask(path, body, deadline_ms))
 
-    def ask(
-        self, path: str, body: Fields | None = None, deadline_ms: float | None = None, accept: str = "*/*"
-    ) -> httpx.Response:
+    def ask(self, path: str, body: Fields | None = None, deadline_ms: float | None = None) -> httpx.Response:
         """POST the fields of a request as they are, or GET without any.
 
         Parameters
@@ -416,8 +318,6 @@ class Client:
             Fields as docs/http-api.md describes them; arrays are sent as tensors.
         deadline_ms
             Time after which the answer is no longer needed.
-        accept
-            Media type of the answer.
 
         Returns
         -------
@@ -431,7 +331,7 @@ class Client:
         """
         if body is None:
             return self._send(self._http.build_request("GET", path))
-        headers = {"Content-Type": MEDIA_TYPE, "Accept": accept}
+        headers = {"Content-Type": MEDIA_TYPE}
         if deadline_ms is not None:  # without an exponent, which the service refuses
             headers["X-Deadline-Ms"] = np.format_float_positional(float(deadline_ms), trim="-")
         if deadline_ms is None:
@@ -466,71 +366,6 @@ class Client:
                 if answer.status_code not in (502, 503, 504) or time.monotonic() + wait_s > deadline:
                     raise from_answer(answer.status_code, answer.content)
             time.sleep(wait_s)
-
-
-def _paths_of(one: Condition, sign: Sign | None) -> tuple[dict[str, Any], Sign | None]:
-    """Build the fields of paths, and the sign of their signal chain; None: the service's default."""
-    if isinstance(one.primary, CalibrationAnswer):
-        if one.secondary is not None or one.coherence is not None:
-            raise ValueError("secondary, coherence: a calibration includes them; omit them")
-        known, feedback = one.primary, one.feedback
-        if feedback is None and known.feedback is not None:
-            feedback = known.feedback.impulse_response
-        pair = known.primary.impulse_response, known.secondary.impulse_response
-        return paths(*pair, known.coherence, known.uncertainty, feedback), sign or known.sign
-    if one.secondary is None:
-        raise ValueError("secondary: missing; give both paths or a calibration")
-    return paths(one.primary, one.secondary, one.coherence, one.uncertainty, one.feedback), sign
-
-
-def _about_ear(
-    primary: ArrayLike | Ear, secondary: ArrayLike | None, fields: Fields, names: tuple[str, ...]
-) -> dict[str, Any]:
-    """Build a request for one ear, or several conditions, from the arguments of a method."""
-    found = given(fields, (*names, *BESIDES))
-    besides = {name: found.pop(name) for name in BESIDES if name in found}
-    several = (
-        primary if isinstance(primary, list | tuple) and any(isinstance(one, _EAR) for one in primary) else None
-    )
-    if several is None and not isinstance(primary, Condition):
-        conditions = [Condition(primary, secondary, **besides)]  # type: ignore[arg-type]
-    elif besides or secondary is not None:
-        raise ValueError(f"{', '.join(besides) or 'secondary'}: a condition includes it; omit it")
-    else:
-        conditions = [one if isinstance(one, Condition) else Condition(one) for one in several or (primary,)]
-    known = [_paths_of(condition, found.get("sign")) for condition in conditions]
-    signs = {sign for _, sign in known if sign is not None}
-    if len(signs) > 1:
-        raise ValueError(
-            "conditions: the calibrations have different signs; give `sign`, or calibrate all with the same"
-        )
-    found["sign"] = next(iter(signs), None)
-    if several is None:
-        return found | known[0][0]
-    both = zip(conditions, known, strict=True)
-    return found | {"conditions": [paths | {"weight": one.weight, "label": one.label} for one, (paths, _) in both]}
-
-
-def _about_filter(
-    taps: ArrayLike | DesignAnswer | ExportAnswer,
-    primary: ArrayLike | Ear,
-    secondary: ArrayLike | None,
-    fields: Fields,
-    names: tuple[str, ...],
-) -> dict[str, Any]:
-    """Build a request for a filter on an ear; a design or an export includes its sign and its controller."""
-    if not isinstance(taps, DesignAnswer | ExportAnswer):
-        return _about_ear(primary, secondary, fields, names) | {"fir": np.asarray(taps)}
-    own = {"sign": taps.sign, "controller": document(taps.controller), "latency_samples": taps.latency_samples}
-    own = {name: value for name, value in own.items() if value is not None and name in (*names, "controller")}
-    fir = taps.fir if isinstance(taps, DesignAnswer) else _in_full_precision(taps.coefficients)
-    return _about_ear(primary, secondary, own | given(fields, (*names, *BESIDES)), names) | {"fir": fir}
-
-
-def _in_full_precision(coefficients: Coefficients) -> dict[str, Any]:
-    """Return what requests take of an export's coefficients, as lists: tensors would round them to float32."""
-    found = {name: getattr(coefficients, name) for name in ("taps", "sos", "sample_rate")}
-    return {name: np.asarray(item).tolist() for name, item in found.items() if item is not None}
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:

@@ -66,9 +66,7 @@ _BY_STATUS: dict[int, type[Refused]] = {
     422: InvalidRequest,
     429: OverQuota,
     500: ServiceFault,
-    502: Unavailable,
-    503: Unavailable,
-    504: Unavailable,
+    **dict.fromkeys((502, 503, 504), Unavailable),
 }
 _ABOUT_PATHS = {"unusable-paths", "unequal-grids", "no-finite-filter"}
 

@@ -17,7 +17,6 @@ from prime_anc.options import (
     ModelFields,
     ObjectiveFields,
     SynthesisFields,
-    UpdateFields,
     curve_kinds,
     option_schemas,
 )
@@ -29,8 +28,9 @@ def _names(*kinds: type) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field.name for kind in kinds for field in fields(kind)))
 
 
-# Arguments about measurements that are no options, with their texts.
-MEASURED = {
+# Arguments that are no options, with their texts.
+BESIDE_OPTIONS = {
+    "deadline_ms": "Time after which the answer is no longer needed.",
     "coherence": "Coherence per bin, 0 to 1.",
     "uncertainty": "Unknown over known power in 31 bands of both paths, as a calibration has it, [62].",
     "feedback": "Loudspeaker to outer microphone, of the same kind as the other paths.",
@@ -41,13 +41,12 @@ MEASURED = {
 BESIDES = ("coherence", "uncertainty", "feedback")
 SYNTHESIS = _names(SynthesisFields)
 REFINEMENT = _names(DesignFields)
-UPDATES = _names(UpdateFields)
 FILTER = _names(ModelFields, FilterFields)
 EXPORT = (*FILTER, *_names(ObjectiveFields))
 
 
 def takes_options(names: tuple[str, ...]) -> Callable[[_Method], _Method]:
-    """Put options, and measurements if it is about one ear, into a method's signature and docstring.
+    """Put options, and what a client takes beside them, into a method's signature and docstring.
 
     Parameters
     ----------
@@ -57,19 +56,15 @@ def takes_options(names: tuple[str, ...]) -> Callable[[_Method], _Method]:
     """
 
     def documented(method: _Method) -> _Method:
-        schemas = option_schemas()
-        signature = inspect.signature(method)
-        declared = [
-            parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD
-        ]
+        schemas, signature = option_schemas(), inspect.signature(method)
         texts = {name: schemas[name]["description"] for name in names}
         if "primary" in signature.parameters:
-            texts |= {name: text for name, text in MEASURED.items() if name not in signature.parameters}
-        defaults = {name: None if name == "sign" else schemas[name].get("default") for name in names}
-        added = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name)) for name in texts
-        ]
-        method.__signature__ = signature.replace(parameters=declared + added)  # type: ignore[attr-defined]
+            texts |= {name: text for name, text in BESIDE_OPTIONS.items() if name not in signature.parameters}
+        defaults = {name: schemas[name].get("default") for name in names if name != "sign"}
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        declared = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
+        declared += [inspect.Parameter(name, keyword, default=defaults.get(name)) for name in texts]
+        method.__signature__ = signature.replace(parameters=declared)  # type: ignore[attr-defined]
         listed = "".join(f"\n{name}\n    {text}" for name, text in texts.items())
         method.__doc__ = f"{inspect.cleandoc(method.__doc__ or '')}\n\nOptions\n-------{listed}\n"
         return method
@@ -85,14 +80,14 @@ def given(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     options
         Keyword arguments; None values are omitted.
     names
-        Names of the known options; `reference_psd` and `controller` are always known.
+        Names of the known options, besides those of BESIDE_OPTIONS.
 
     Raises
     ------
     TypeError
         There is no such option.
     """
-    known = (*names, "reference_psd", "controller")
+    known = (*names, *BESIDE_OPTIONS)
     if unknown := [name for name in options if name not in known]:
         (nearest,) = get_close_matches(unknown[0], known, n=1) or [""]
         raise TypeError(f"{', '.join(unknown)}: there is no such argument{nearest and f'; {nearest} is'}")

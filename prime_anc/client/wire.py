@@ -1,4 +1,4 @@
-"""Encode requests as safetensors: 8 bytes of length, a JSON header, raw little-endian float32.
+"""Encode requests as safetensors of float32.
 
 Arrays become tensors named by their position in the request (`primary`, `conditions.0.primary`, `takes.0.x`), complex
 ones with a last dimension of real and imaginary part; all other fields are JSON text in the header.
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import save
 
-from prime_anc.client.recordings import DriveTake, Take
+from prime_anc.client.recordings import DriveTake, Recording, Take
 
 MEDIA_TYPE = "application/x-safetensors"
 
@@ -40,14 +41,7 @@ def encode_request(request: Mapping[str, Any]) -> bytes:
     """
     tensors: dict[str, NDArray[np.float32]] = {}
     rest = _without_arrays(request, "", tensors)
-    header: dict[str, Any] = {"__metadata__": {"request": json.dumps(rest, separators=(",", ":"))}}
-    place = 0
-    for name, tensor in tensors.items():
-        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [place, place + tensor.nbytes]}
-        place += tensor.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + b"".join(item.tobytes() for item in tensors.values())
+    return save(tensors, metadata={"request": json.dumps(rest, separators=(",", ":"))})
 
 
 def _without_arrays(value: Any, place: str, tensors: dict[str, NDArray[np.float32]]) -> Any:
@@ -60,6 +54,8 @@ def _without_arrays(value: Any, place: str, tensors: dict[str, NDArray[np.float3
     if isinstance(value, list | tuple):
         return [_without_arrays(item, f"{inner}{n}", tensors) for n, item in enumerate(value)]
     if isinstance(value, np.ndarray):
+        if value.ndim > 1 and value.shape[-1] == 2:
+            raise ValueError(f"{place}: an array of the shape {list(value.shape)} reads as a spectrum; give [n]")
         tensors[place] = _narrow(value)
         return None
     if isinstance(value, float | np.floating):
@@ -75,62 +71,11 @@ def _narrow(array: NDArray[Any]) -> NDArray[np.float32]:
     return np.ascontiguousarray(array, "<f4")
 
 
-def paths(
-    primary: ArrayLike,
-    secondary: ArrayLike,
-    coherence: ArrayLike | None = None,
-    uncertainty: ArrayLike | None = None,
-    feedback: ArrayLike | None = None,
-) -> dict[str, Any]:
-    """Build one condition's fields: impulse responses for real paths, one-sided spectra for complex ones.
-
-    Raises
-    ------
-    ValueError
-        Paths are of two kinds, or an array is not one-dimensional.
-    """
-    given = {
-        "primary": primary,
-        "secondary": secondary,
-        "coherence": coherence,
-        "uncertainty": uncertainty,
-        "feedback": feedback,
-    }
-    arrays = {name: vector(name, item) for name, item in given.items() if item is not None}
-    kinds = {name: np.iscomplexobj(arrays[name]) for name in ("primary", "secondary", "feedback") if name in arrays}
-    if len(set(kinds.values())) > 1:
-        raise ValueError(f"{', '.join(kinds)}: spectra and impulse responses are mixed; give paths of one kind")
-    return arrays
-
-
-def vector(name: str, values: ArrayLike) -> NDArray[Any]:
-    """Convert to an array of one dimension; ValueError for others."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # lists of different lengths
-        raise ValueError(f"{name}: it is no array of numbers ({error})") from error
-    if array.ndim != 1:
-        raise ValueError(f"{name}: the array has {array.ndim} dimensions; give one")
-    return array
-
-
-def encode(
-    primary: ArrayLike,
-    secondary: ArrayLike,
-    coherence: ArrayLike | None = None,
-    uncertainty: ArrayLike | None = None,
-    feedback: ArrayLike | None = None,
-    **options: Any,
-) -> bytes:
-    """Encode the request of a design for one condition.
-
-    Raises
-    ------
-    ValueError
-        As for `paths`.
-    """
-    fields = paths(primary, secondary, coherence, uncertainty, feedback)
-    return encode_request({"sample_rate": RATE_HZ, **options, **fields})
+def encode(primary: ArrayLike, secondary: ArrayLike, coherence: ArrayLike | None = None, **fields: Any) -> bytes:
+    """Encode the request of a design for one condition."""
+    arrays = {"primary": primary, "secondary": secondary, "coherence": coherence}
+    arrays = {name: np.asarray(item) for name, item in arrays.items() if item is not None}
+    return encode_request({"sample_rate": RATE_HZ, **fields, **arrays})
 
 
 def curve(value: float | Mapping[str, ArrayLike]) -> Any:
@@ -141,29 +86,10 @@ def curve(value: float | Mapping[str, ArrayLike]) -> Any:
 
 
 def takes(given: Sequence[Take | DriveTake]) -> list[dict[str, Any]]:
-    """Build the takes of a calibration.
-
-    Raises
-    ------
-    ValueError
-        The signals of a take are not real, of one dimension and of one length.
-    """
-    return [
-        ({} if isinstance(item, DriveTake) else {"gain": item.gain}) | signals(f"takes.{n}", **_signals_of(item))
-        for n, item in enumerate(given)
-    ]
+    """Build the takes of a calibration."""
+    return [signals(take) for take in given]
 
 
-def _signals_of(take: Take | DriveTake) -> dict[str, ArrayLike]:
-    drive = {"drive": take.drive} if isinstance(take, DriveTake) else {}
-    return {"x": take.x, "e": take.e, **drive}
-
-
-def signals(name: str, **given: ArrayLike) -> dict[str, NDArray[Any]]:
-    """Build the signals of a recording; raises ValueError as `takes`."""
-    arrays = {field: np.asarray(signal) for field, signal in given.items()}
-    first = arrays["x"]
-    if first.ndim != 1 or any(array.shape != first.shape or np.iscomplexobj(array) for array in arrays.values()):
-        found = ", ".join(f"{field} is {array.dtype}{list(array.shape)}" for field, array in arrays.items())
-        raise ValueError(f"{name}: {found}; give real signals of the same length")
-    return arrays
+def signals(take: Take | DriveTake | Recording) -> dict[str, Any]:
+    """Return the signals of a recording, and its gain, by name."""
+    return {name: value if name == "gain" else np.asarray(value) for name, value in take._asdict().items()}

@@ -122,9 +122,7 @@ def settings(file: Path, document: Json, measured: Sequence[Json]) -> Json:
     if isinstance(noise, dict) and "psd" in noise:
         found["reference_psd"] = series(file, "noise", noise["psd"])
     if document.get("controller") is not None:
-        about = controller_about(document)
-        limit = {"max_louder_db": about["max_louder_db"]} if "max_louder_db" in about else {}
-        found = limit | found | {"controller": document["controller"], "controller_about": about}
+        found |= {"controller": document["controller"], "controller_about": controller_about(document)}
     return found
 
 

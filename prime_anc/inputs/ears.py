@@ -58,12 +58,11 @@ def ears(
         measured.append((label, bench.path_fields(file, found)))
     settings = bench.settings(file, document, [fields for _, fields in measured]) if "session" in document else {}
     if settings:
-        shown = settings | (
-            {"reference_psd": document["noise"].get("name", "")} if "reference_psd" in settings else {}
-        )
-        if "controller" in settings:
-            shown |= {"controller": "that it holds"}
-            del shown["controller_about"]
+        shown = {name: value for name, value in settings.items() if name != "controller_about"}
+        if "reference_psd" in shown:
+            shown["reference_psd"] = document["noise"].get("name", "")
+        if "controller" in shown:
+            shown["controller"] = "that it holds"
         said = ", ".join(f"{name} {value}" for name, value in shown.items())
         remarks += (f"options of this session unless you give others: {said}",)
     if len(document.get("session", ())) > 1 and not document.get("joint"):

@@ -39,7 +39,9 @@ def is_document(file: Path) -> bool:
 
 
 def filter_document(file: Path) -> Json:
-    """Read a filter's JSON, or that of one which a session keeps; raises FileError."""
+    """Read a filter's JSON, or that of one which a session keeps; empty for other files; raises FileError."""
+    if not is_document(file):
+        return {}
     path, _, name = str(file).partition("#")
     if file.exists():
         path, name = str(file), ""
@@ -89,7 +91,7 @@ def _with_trim(document: Json) -> Json:
 
 def trimmed_by(control_filter: Path) -> Json:
     """Return the changes by which `verify` trimmed a file's filter, empty if it did not."""
-    document = filter_document(control_filter) if is_document(control_filter) else {}
+    document = filter_document(control_filter)
     trim = None if "fir" in document else document.get("trim")
     return {name: trim[name] for name in ("gain_db", "delay_samples", "invert")} if trim else {}
 
@@ -172,7 +174,7 @@ def running_filter(file: Path) -> Json:
     ------
     FileError
     """
-    document = filter_document(file) if is_document(file) else {}
+    document = filter_document(file)
     if "coefficients" in document:
         return document
     fields = filter_fields(file)

@@ -54,20 +54,20 @@ def takes(
     found: list[Json] = []
     all_notes: list[str] = []
     rates_hz: dict[float, Path] = {}
-    for file, declared in [*((file, 0.0) for file in silent), *((file, gain) for file in played)]:
-        fields, notes, rate_hz = _recorded(file, *BOTH)
-        loudest = abs(declared) * float(np.abs(fields["x"]).max())
+    states = [
+        *((file, 0.0) for file in silent),
+        *((file, gain) for file in played),
+        *((file, None) for file in driven),
+    ]
+    for file, declared in states:
+        fields, notes, rate_hz = _recorded(file, *(DRIVEN if declared is None else BOTH))
+        loudest = abs(declared or 0.0) * float(np.abs(fields["x"]).max())
         if loudest > LOUDEST_PLAYED:
             all_notes.append(
                 f"{file}: with --gain {gain:g} the loudspeaker's signal would have been {loudest:.0f} times full "
                 "scale; check the gain"
             )
-        found.append(fields | {"gain": declared})
-        all_notes += notes
-        rates_hz.setdefault(rate_hz, file)
-    for file in driven:
-        fields, notes, rate_hz = _recorded(file, *DRIVEN)
-        found.append(fields)
+        found.append(fields if declared is None else fields | {"gain": declared})
         all_notes += notes
         rates_hz.setdefault(rate_hz, file)
     if len(rates_hz) > 1:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -52,6 +53,47 @@ WARNINGS = {
     **PLAUSIBILITY,
 }
 
+# What an answer says of a code, with the numbers of the finding.
+_DETAILS = {
+    "generator_replaced": "the generator's filter {reason}, so the Wiener filter is the answer: check the measurement, "
+    "and train a model for your earphone if all listeners get this",
+    "prediction_from_model": "no coherence was sent{where}: send the coherence and the uncertainty that /calibrate "
+    "answers",
+    "low_coherence": "{cause}",
+    "implausible_coherence": "{cause}, or send none; the prediction assumes an error-free measurement",
+    "resampled_grid": "{n_bins} bins were sent, {n_used} are used",
+    "ceiling_binds": "max_gain_db costs {cost_db:.1f} dB of predicted noise reduction; raise it where the loudspeaker "
+    "allows",
+    "unstable_loop": "the loop howls, its gain is {loop.peak_db:.1f} dB at {loop.peak_hz:.0f} Hz: do not load this; "
+    "design with `feedback` in the request, with a quieter `controller`, or improve the seal",
+    "margins_bind": "the margins of the loop cost {cost_db:.1f} dB of predicted noise reduction: check that `feedback` "
+    "is the path from the loudspeaker to the outer microphone, in that microphone's unit; a better seal makes it "
+    "quieter, and lower margins may howl",
+    "controller_amplifies": "{bands}; lower controller.max_sensitivity_db, or allow less latency",
+    "plant_unknown": "measure the earphone pressed and loose too, and send these as conditions with stability_only, or "
+    "use a model of this earphone",
+    "amplification": "{bands}; look for latency or a late secondary path, measure again, or lower max_gain_db there",
+    "outer_band_louder": "{bands}; rumble or hiss may be heard; lower max_gain_db there, or check the measurement at "
+    "these frequencies",
+    "little_noise_reduction": "{means}: {causes}",
+    "negated_filter": "the negated filter would reduce noise by {mean_db:.1f} dB: send the `sign` that the filter was "
+    "designed with",
+    "unlike_filter": "`fir` is predicted to take away {sent_db:.1f} dB on these paths, what was designed for them "
+    "{realised_db:.1f} dB: check that filter and paths are of the same ear and have the same `sign`, and send its "
+    "`risk_weight`",
+    "unlike_target": "the controller is at {controller[0]:g} Hz in {controller[1]}, the filter at {target[0]:g} Hz in "
+    "{target[1]}: if one chip runs both, design the controller with its `sample_rate` and `number_format`",
+    "identical_paths": "conditions.{n} and conditions.{m} have the same paths: send each measurement once, with a "
+    "weight",
+}
+_REPLACED = {"not_finite": "was not finite", "predicted_worse": "was predicted to be clearly worse"}
+
+
+def finding(code: str, **numbers: Any) -> Finding:
+    """Make a finding of its code and numbers."""
+    return Finding(code, _DETAILS[code].format(**numbers))
+
+
 # The latter if no uncertainty was sent: a coherence also counts sound beyond the windows, up to 1.4 dB without noise.
 COSTLY_UNCERTAINTY_DB, COSTLY_COHERENCE_DB = 1.0, 1.5
 
@@ -77,17 +119,6 @@ PERFECT = 1e-6
 
 # Most bands to list.
 MAX_LISTED = 6
-
-_REPLACED = {
-    "not_finite": "the generator's filter was not finite",
-    "predicted_worse": "the generator's filter was predicted to be clearly worse",
-}
-_TO_REPLACED = (
-    ", so the Wiener filter is the answer: check the measurement, and train a model for your earphone if all "
-    "listeners get this"
-)
-_TO_LOUDER = "; look for latency or a late secondary path, measure again, or lower max_gain_db there"
-_TO_OUTER = "; rumble or hiss may be heard; lower max_gain_db there, or check the measurement at these frequencies"
 
 
 def collect_warnings(
@@ -116,67 +147,61 @@ def collect_warnings(
     loop
         Loop of the filter.
     """
-    louder = _of_conditions(prediction, _louder, dict.fromkeys(AMP_BANDS, LOUDER_DB))
-    limits_db = dict.fromkeys(LOW_BANDS, LOW_LOUDER_DB) | dict.fromkeys(HIGH_BANDS, LOUDER_DB)
-    outer = _of_conditions(prediction, _louder, limits_db)
-    little = _of_conditions(prediction, _little)
+    found: list[Finding] = []
+    if replaced:
+        found.append(finding("generator_replaced", reason=_REPLACED[replaced]))
+    found += [*_without_coherence(used), *_coherence(used, prediction)]
+    lengths = [len(path) for path in sent if np.iscomplexobj(path) and len(path) != N_BINS]
+    if lengths:
+        found.append(finding("resampled_grid", n_bins=lengths[0], n_used=N_BINS))
     ceiling_cost_db, margins_cost_db = ceiling_cost_db or 0.0, loop.loss_db if loop else 0.0
-    low, perfect = _coherence(used, prediction)
-    found: dict[str, str | None] = {
-        "generator_replaced": _REPLACED[replaced] + _TO_REPLACED if replaced else None,
-        "prediction_from_model": _no_coherence(used),
-        "low_coherence": low,
-        "implausible_coherence": perfect,
-        "resampled_grid": _resampled(sent),
-        "ceiling_binds": _ceiling_binds(ceiling_cost_db) if ceiling_cost_db > CEILING_COST_DB else None,
-        "unstable_loop": _unstable(loop) if loop is not None and not loop.stable else None,
-        "margins_bind": _margins_bind(margins_cost_db) if margins_cost_db > CEILING_COST_DB else None,
-        "amplification": louder and louder + _TO_LOUDER,
-        "outer_band_louder": outer and outer + _TO_OUTER,
-        "little_noise_reduction": little and little + _causes(used, ceiling_cost_db, margins_cost_db),
-    }
-    warnings = [Warning_(code=code, detail=detail) for code, detail in found.items() if detail is not None]
-    if len(used.conditions) > 1:
-        implausible = (*implausible, *_sent_twice(used))
-    for item in implausible:
-        warnings.append(Warning_(code=item.code, detail=item.detail + _counted_twice(used, item.code)))
-    return warnings
+    if ceiling_cost_db > CEILING_COST_DB:
+        found.append(finding("ceiling_binds", cost_db=ceiling_cost_db))
+    if loop is not None and not loop.stable:
+        found.append(finding("unstable_loop", loop=loop))
+    if margins_cost_db > CEILING_COST_DB:
+        found.append(finding("margins_bind", cost_db=margins_cost_db))
+    outer_db = dict.fromkeys(LOW_BANDS, LOW_LOUDER_DB) | dict.fromkeys(HIGH_BANDS, LOUDER_DB)
+    limits_db = {"amplification": dict.fromkeys(AMP_BANDS, LOUDER_DB), "outer_band_louder": outer_db}
+    for code, limit_db in limits_db.items():
+        if bands := _of_conditions(prediction, _louder, limit_db):
+            found.append(finding(code, bands=bands))
+    if means := _of_conditions(prediction, _little):
+        causes = _causes(used, ceiling_cost_db, margins_cost_db)
+        found.append(finding("little_noise_reduction", means=means, causes=causes))
+    for item in (*implausible, *_sent_twice(used)):
+        is_twice = item.code == "implausible_delay" and used.latency_samples
+        text = f"; latency_samples adds {used.latency_samples:g}, which must not count the same delay again"
+        found.append(replace(item, detail=item.detail + text) if is_twice else item)
+    return _warnings(found)
+
+
+def _warnings(found: Iterable[Finding]) -> list[Warning_]:
+    return [Warning_(code=item.code, detail=item.detail) for item in found]
 
 
 def controller_warnings(made: HybridDesign) -> list[Warning_]:
     """Collect the warnings on a controller."""
-    found = {}
-    if louder := _of_conditions(made.design.prediction, _louder, dict.fromkeys(WIDE_BANDS, LOUDER_DB)):
-        found["controller_amplifies"] = louder + "; lower controller.max_sensitivity_db, or allow less latency"
+    found = []
+    if bands := _of_conditions(made.design.prediction, _louder, dict.fromkeys(WIDE_BANDS, LOUDER_DB)):
+        found.append(finding("controller_amplifies", bands=bands))
     if made.is_plant_unknown:
-        found["plant_unknown"] = (
-            "measure the earphone pressed and loose too, and send these as conditions with stability_only, or use a "
-            "model of this earphone"
-        )
-    return [Warning_(code=code, detail=detail) for code, detail in found.items()]
+        found.append(finding("plant_unknown"))
+    return _warnings(found)
 
 
 def negated_filter(negated: Prediction) -> tuple[Finding, ...]:
     """Return the finding for a filter that amplifies, from the prediction of its negative."""
-    mean = negated.mean_noise_reduction_db
-    if mean < LITTLE_NOISE_REDUCTION_DB:
-        return ()
-    detail = (
-        f"the negated filter would reduce noise by {mean:.1f} dB: send the `sign` that the filter was designed with"
-    )
-    return (Finding("negated_filter", detail),)
+    mean_db = negated.mean_noise_reduction_db
+    return () if mean_db < LITTLE_NOISE_REDUCTION_DB else (finding("negated_filter", mean_db=mean_db),)
 
 
 def unlike_filter(sent: Prediction, realised: Prediction) -> tuple[Finding, ...]:
     """Return the finding for a filter whose realisation for the same paths is much better."""
-    was, now = sent.mean_noise_reduction_db, realised.mean_noise_reduction_db
-    if now < was + LITTLE_NOISE_REDUCTION_DB:
+    sent_db, realised_db = sent.mean_noise_reduction_db, realised.mean_noise_reduction_db
+    if realised_db < sent_db + LITTLE_NOISE_REDUCTION_DB:
         return ()
-    detail = (
-        f"`fir` is predicted to take away {was:.1f} dB on these paths, what was designed for them {now:.1f} dB: "
-        "check that filter and paths are of the same ear and have the same `sign`, and send its `risk_weight`"
-    )
-    return (Finding("unlike_filter", detail),)
+    return (finding("unlike_filter", sent_db=sent_db, realised_db=realised_db),)
 
 
 def unlike_target(controller: tuple[float, str], target: tuple[float, str]) -> tuple[Finding, ...]:
@@ -184,11 +209,7 @@ def unlike_target(controller: tuple[float, str], target: tuple[float, str]) -> t
     (rate_hz, words), (target_hz, target_words) = controller, target
     if rate_hz == target_hz and parse_format(words) == parse_format(target_words):  # None: a float
         return ()
-    detail = (
-        f"the controller is at {rate_hz:g} Hz in {words}, the filter at {target_hz:g} Hz in {target_words}: if one "
-        "chip runs both, design the controller with its `sample_rate` and `number_format`"
-    )
-    return (Finding("unlike_target", detail),)
+    return (finding("unlike_target", controller=controller, target=target),)
 
 
 def _of_conditions(prediction: Prediction, find: Callable[..., str | None], *arguments: Any) -> str | None:
@@ -202,75 +223,48 @@ def _of_conditions(prediction: Prediction, find: Callable[..., str | None], *arg
     return "; ".join(found) or None
 
 
-def _no_coherence(used: Problem) -> str | None:
-    if used.exact or used.snr_db:
-        return None
+def _without_coherence(used: Problem) -> Iterator[Finding]:
+    """Yield the finding for conditions of whose errors nothing is known."""
     without = [
-        n
+        str(n)
         for n, condition in enumerate(used.conditions)
         if condition.coherence is None and condition.uncertainty is None
     ]
-    if not without:
-        return None
-    where = f" for conditions {', '.join(map(str, without))}" if len(used.conditions) > 1 else ""
-    return f"no coherence was sent{where}: send the coherence and the uncertainty that /calibrate answers"
+    if without and not (used.exact or used.snr_db):
+        where = f" for conditions {', '.join(without)}" if len(used.conditions) > 1 else ""
+        yield finding("prediction_from_model", where=where)
 
 
-def _coherence(used: Problem, prediction: Prediction) -> tuple[str | None, str | None]:
-    """Return the details of `low_coherence` and of `implausible_coherence`."""
-    low = perfect = None
+def _coherence(used: Problem, prediction: Prediction) -> Iterator[Finding]:
+    """Yield `low_coherence` and `implausible_coherence`."""
+    low, perfect = [], []
     for n, condition in enumerate(used.conditions):
         if condition.coherence is not None:
             mean = float(condition.coherence[_SCORED].mean(dtype=np.float64))
-            if mean < UNRELATED and low is None:
+            if mean < UNRELATED:
                 where = f"conditions.{n}: " if len(used.conditions) > 1 else ""
                 cause = "look for a dead microphone or a wrong channel"
-                low = f"{where}the mean is {mean:.2f} where noise is reduced: {cause}"
+                low.append(f"{where}the mean is {mean:.2f} where noise is reduced: {cause}")
             if 1 - mean < PERFECT:
-                perfect = (
-                    "the coherence is 1, as that of a single window is: pool many windows, as /calibrate does, "
+                perfect.append(
+                    "the coherence is 1, as that of a single window is: pool many windows, as /calibrate does"
                 )
         if condition.uncertainty is not None and float(condition.uncertainty.mean()) < PERFECT:
-            perfect = (
-                perfect or "the uncertainty is 0, as that of no measurement is: send what /calibrate answers, "
-            )
+            perfect.append("the uncertainty is 0, as that of no measurement is: send what /calibrate answers")
     cost_db = prediction.uncertainty_cost_db
     allowed_db = COSTLY_COHERENCE_DB if used.conditions[0].uncertainty is None else COSTLY_UNCERTAINTY_DB
-    is_enough = prediction.mean_noise_reduction_db >= ENOUGH_DB
+    is_costly = cost_db > allowed_db and prediction.mean_noise_reduction_db < ENOUGH_DB
     n_unknown = np.isin(NR_BANDS, prediction.unknown_bands).sum()
     cause = f"uncertainty of the measurement takes {cost_db:.1f} dB from the predicted mean"
     if is_mostly_unknown := n_unknown > len(NR_BANDS) / 2:
         cause = f"{n_unknown} of the {len(NR_BANDS)} bands of the mean are unknown"
-    is_costly = cost_db > allowed_db and not is_enough
-    if low is None and prediction.basis == "coherence" and (is_mostly_unknown or is_costly):
-        low = f"{cause}: measure again with less noise at the error microphone, louder probes or longer recordings"
-    return low, perfect and f"{perfect}or send none; the prediction assumes an error-free measurement"
-
-
-def _resampled(sent: Sequence[Path]) -> str | None:
-    for path in sent:
-        if np.iscomplexobj(path) and len(path) != N_BINS:
-            return f"{len(path)} bins were sent, {N_BINS} are used"
-    return None
-
-
-def _ceiling_binds(cost_db: float) -> str:
-    return f"max_gain_db costs {cost_db:.1f} dB of predicted noise reduction; raise it where the loudspeaker allows"
-
-
-def _unstable(loop: Loop) -> str:
-    return (
-        f"the loop howls, its gain is {loop.peak_db:.1f} dB at {loop.peak_hz:.0f} Hz: do not load this; design with "
-        "`feedback` in the request, with a quieter `controller`, or improve the seal"
-    )
-
-
-def _margins_bind(cost_db: float) -> str:
-    return (
-        f"the margins of the loop cost {cost_db:.1f} dB of predicted noise reduction: check that `feedback` is the "
-        "path from the loudspeaker to the outer microphone, in that microphone's unit; a better seal makes it "
-        "quieter, and lower margins may howl"
-    )
+    if prediction.basis == "coherence" and (is_mostly_unknown or is_costly):
+        low.append(
+            f"{cause}: measure again with less noise at the error microphone, louder probes or longer recordings"
+        )
+    for code, causes in {"low_coherence": low, "implausible_coherence": perfect}.items():
+        if causes:
+            yield finding(code, cause=causes[0])
 
 
 def _louder(prediction: Prediction, limits_db: Mapping[int, float]) -> str | None:
@@ -312,7 +306,7 @@ def _causes(used: Problem, ceiling_cost_db: float, margins_cost_db: float) -> st
         found.append("the margins of the loop through `feedback` take the rest")
     if n_silent := _n_silent_bands(used):
         found.append(f"reference_psd is silent in {n_silent} of the {len(NR_BANDS)} bands, which count as 0 dB")
-    return ": " + ("; ".join(found) or "look for latency, a leak or exchanged paths, and measure again")
+    return "; ".join(found) or "look for latency, a leak or exchanged paths, and measure again"
 
 
 def _n_silent_bands(used: Problem) -> int:
@@ -327,13 +321,4 @@ def _sent_twice(used: Problem) -> Iterator[Finding]:
     """Yield conditions with the same paths as an earlier one."""
     for (n, one), (m, other) in combinations(enumerate(used.conditions), 2):
         if np.array_equal(one.primary, other.primary) and np.array_equal(one.secondary, other.secondary):
-            detail = (
-                f"conditions.{n} and conditions.{m} have the same paths: send each measurement once, with a weight"
-            )
-            yield Finding("identical_paths", detail)
-
-
-def _counted_twice(used: Problem, code: str) -> str:
-    if code != "implausible_delay" or not used.latency_samples:
-        return ""
-    return f"; latency_samples adds {used.latency_samples:g}, which must not count the same delay again"
+            yield finding("identical_paths", n=n, m=m)

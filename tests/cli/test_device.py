@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from prime_anc.cli.__main__ import main
-from prime_anc.method.conventions import N_BINS
+from prime_anc.method.conventions import PRIMARY_TAPS, SECONDARY_TAPS
 from tests.model_store.test_devices import ears
 from training.data import open_dataset
 from training.train_device import write_index
@@ -20,12 +20,16 @@ def run(*arguments: object) -> Result:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
+def files(folder: Path, tmp_path: Path) -> list[Path]:
     """Calibrations of four ears that passed, and one that did not."""
-    found = []
+    found, known = [], json.loads((folder / "ear.json").read_text())
     for n, ear in enumerate(ears()[:5]):
-        paths = {name: {"impulse_response": getattr(ear, name).tolist()} for name in ("primary", "secondary")}
-        document = paths | {"coherence": [0.99] * N_BINS, "verdict": {"passed": n < 4, "reasons": []}}
+        whole = {
+            "primary": ear.primary[:PRIMARY_TAPS],
+            "secondary": np.pad(ear.secondary, (0, SECONDARY_TAPS - 2048)),
+        }
+        paths = {name: {"impulse_response": path.tolist()} for name, path in whole.items()}
+        document = known | paths | {"verdict": known["verdict"] | {"passed": n < 4}}
         found.append(tmp_path / f"{n}.json")
         found[-1].write_text(json.dumps(document))
     return found

@@ -1,10 +1,7 @@
-"""The service and the safetensors library read the client's bodies; foreign errors become exceptions."""
-
-from typing import Any
+"""The service reads the client's bodies; foreign errors become exceptions."""
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from prime_anc.client import errors, wire
 from prime_anc.client.errors import Refused, from_answer
@@ -34,27 +31,9 @@ def test_service_reads_what_was_given(dtype: str) -> None:
     assert (found.method, found.sign) == ("wmmse", "plus")
 
 
-def test_service_reads_safetensors_files() -> None:
-    """Files of another writer have no metadata but the request."""
-    given = {"primary": np.float32([1, 0.5]), "conditions.0.x": np.float32([2])}
-    body = safetensors.numpy.save(given, metadata={"request": '{"k": 2}'})
-    found = parse_tensors(body)
-    assert found["k"] == 2
-    assert np.array_equal(found["primary"], given["primary"])
-    assert np.array_equal(found["conditions"][0]["x"], given["conditions.0.x"])
-
-
-@pytest.mark.parametrize(
-    ("arrays", "text"),
-    [
-        (([1.0], [1.0 + 0j]), "paths of one kind"),
-        (([[1.0]], [1.0]), "primary: the array has 2 dimensions"),
-        (([1.0], [1.0], [[1.0]]), "coherence: the array has 2 dimensions"),
-    ],
-)
-def test_arrays_of_wrong_shape(arrays: tuple[Any, ...], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        wire.encode(*arrays)
+def test_rows_of_two_are_no_spectrum() -> None:
+    with pytest.raises(ValueError, match=r"primary: an array of the shape \[1, 2\] reads as a spectrum"):
+        wire.encode([[1.0, 2.0]], [1.0])
 
 
 @pytest.mark.parametrize(
