@@ -166,13 +166,20 @@ class Trainer(Generic[Network]):
 
 
 def loss_record(file: Path, task: str) -> ReportUpdate:
-    """Return what records the losses of a task's training: on the screen and in a CSV file.
+    """Return what records the losses of a task's training: on the screen, in a CSV file and, where it is installed, for
+    TensorBoard.
 
     Losses of all updates are written every 250 updates, as the training's state is, and after the last: files of a
     resumed training are those of an unbroken one.
     """
     losses: list[tuple[int, float]] = []
-    print(f"{task}: losses in {file}", flush=True)
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        writer, missing = None, "; for TensorBoard as well, pip install tensorboard"
+    else:
+        writer, missing = SummaryWriter(str(file.with_suffix(""))), ""
+    print(f"{task}: losses in {file}{missing}", flush=True)
 
     def record(update: int, n_updates: int, loss: float) -> None:
         losses.append((update, loss))
@@ -183,6 +190,9 @@ def loss_record(file: Path, task: str) -> ReportUpdate:
         file.parent.mkdir(parents=True, exist_ok=True)
         table = pd.DataFrame(losses, columns=["update", "loss"])
         table.to_csv(file, mode="w" if is_first else "a", header=is_first, index=False)
+        if writer is not None:
+            for done, value in losses:
+                writer.add_scalar("loss", value, done)
         losses.clear()
 
     return record
