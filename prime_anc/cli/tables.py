@@ -42,7 +42,7 @@ def tables(answer: Mapping[str, Any]) -> Iterator[Table]:
             if isinstance(value, dict) and name not in _HIDDEN:
                 yield from inside(value, inner)
             elif isinstance(value, list | tuple) and name.endswith("_hz") and name not in bands:
-                figures.append([inner, ", ".join(map(text, value))])
+                figures.append([inner, ", ".join(map(text, value)) or "none"])
             elif isinstance(value, list) and value and isinstance(value[0], dict) and _NAMES & value[0].keys():
                 yield of_rows(value)
             elif isinstance(value, str | float | int):
