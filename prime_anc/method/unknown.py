@@ -26,7 +26,7 @@ RESPONSE_LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 CUT_DB = (19.5, 5.0, 3.5, 1.2, 0.3, 0.3, -2.0)
 
 # Half-widths of nine-in-ten intervals for the model's own device: of Welch's estimates, and of `/calibrate`'s.
-MODEL_INTERVAL_DB = (4.0, 3.5, 3.5, 4.5, 7.0, 9.5, 4.5)
+MODEL_INTERVAL_DB = (5.0, 5.0, 4.5, 6.0, 7.0, 9.0, 6.5)
 
 # Level relative to the maximum below which float32 transforms leave rounding errors.
 END_OF_RESPONSE = 1e-6

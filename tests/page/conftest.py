@@ -39,7 +39,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, url: str) -> Iterator[Any]:
-    """A fresh page that must log no error, but that it repeats what a busy service refuses, and contact no other host."""
+    """A fresh page that contacts no other host and logs no error but of a busy service, which it asks again."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
