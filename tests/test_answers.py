@@ -39,8 +39,8 @@ def declared(hint: Any, name: str = "", is_optional: bool = False) -> Iterator[t
 
 
 def named(document: Any, name: str = "") -> Iterator[str]:
-    """Yield the dotted names of a document's members."""
-    if isinstance(document, Mapping):
+    """Yield the dotted names of a document's members; those of a curve are an option's."""
+    if isinstance(document, Mapping) and "frequency_hz" not in document:
         for key, value in document.items():
             inner = f"{name}.{key}".lstrip(".")
             yield inner
@@ -67,7 +67,9 @@ def documents(client: Client, ear: MeasuredEar) -> Iterator[tuple[type, dict[str
     for asked in ({"takes": wire.takes(driven), "model": "generic"}, {"takes": wire.takes(drowned)}):
         yield answers.CalibrationAnswer, json.loads(client.ask("/calibrate", asked).content)
     psd = {"reference_psd": np.full(16385, 1e-6, np.float32)}
-    limits = {"latency_samples": 0.5, "max_gain_db": 25.0}
+    curve = {"frequency_hz": [100.0, 24_000.0]}
+    limits = {"latency_samples": 0.5, "max_gain_db": curve | {"gain_db": [20.0, 25.0]}}
+    limits |= {"risk_weight": 1.0, "band_weights": curve | {"weight": [1.0, 2.0]}}
     feedback = {"feedback": {"impulse_response": 0.01 * ear.secondary}}
     seatings = {"conditions": [paths | {"label": str(n)} for n in range(2)], "leave_one_out": True}
     for number_format in ("q5.12", "q5.27"):

@@ -259,6 +259,10 @@ class ControllerAnswer(Answer):
     """Headroom that these rows need, their largest gain; an export's file holds them quieter by it."""
 
 
+# Frequencies and values of an option's curve, by the names of both.
+CurvePoints = dict[str, list[Number]]
+
+
 class DesignAnswer(_Predicted):
     """A filter with its prediction and the record of its updates."""
 
@@ -272,8 +276,14 @@ class DesignAnswer(_Predicted):
     prediction: PredictionAnswer
     latency_samples: Absent[Number] = None
     """As requested, if not 0; requests about this filter need it too."""
-    max_gain_db: Absent[Number] = None
-    """As requested, if a number other than the default; exports need it too."""
+    max_gain_db: Absent[Annotated[Number | CurvePoints, Example(24.1)]] = None
+    """As requested, if other than the default; exports need it too."""
+    band_weights: Absent[
+        Annotated[CurvePoints, Example({"frequency_hz": [100.0, 1000.0], "weight": [1.0, 2.0]})]
+    ] = None
+    """As requested; exports need them too."""
+    risk_weight: Absent[Number] = None
+    """As requested; exports need it too."""
     max_louder_db: Absent[Number] = None
     """As requested, or the default of `/hybrid`; exports need it too."""
     loop: Absent[LoopAnswer] = None

@@ -223,26 +223,26 @@ def verify(ask: Ask, ear: Measured, off: Path, on: Path, output: Path | None, as
     is_within = abs(answer["deviation_db"]) <= answer["predicted_interval_db"]
     tables.notes([f"the measured mean lies {'within' if is_within else 'outside'} the predicted interval"], "")
     tables.findings(answer["diagnosis"], "found")
-    if output is not None:
-        _save_trim(output, answer, filters.trimmed_by(ear.control_filter))
     codes = {item["code"] for item in answer["diagnosis"]}
-    if "howling" in codes or not (is_within or "as_predicted" in codes):
-        sys.exit(ExitStatus.NOT_PASSED)
+    has_failed = "howling" in codes or not (is_within or "as_predicted" in codes)
+    is_saved = output is None or _has_saved_trim(output, answer, filters.trimmed_by(ear.control_filter))
+    sys.exit(ExitStatus.NOT_PASSED if has_failed else ExitStatus.DONE if is_saved else ExitStatus.USAGE)
 
 
-def _save_trim(output: Path, answer: Json, earlier: Json) -> None:
-    """Write a verification with what it trimmed; raises click.UsageError if that is nothing."""
+def _has_saved_trim(output: Path, answer: Json, earlier: Json) -> bool:
+    """Write the trimmed filter, or say why there is none; returns whether it was written."""
     trim = answer["trim"]
     if trim is None:
-        raise click.UsageError(
-            f"{output}: not written, for no gain and delay correct what was found; see the findings"
-        )
+        tables.notes([f"{output}: not written, for no gain and delay correct what was found; see the findings"], "")
+        return False
     if trim["fir"] is None and trim.get("controller") is None:
-        raise click.UsageError(
-            f"{output}: not written, for a chip's filter is not trimmed: change its gain and delay by what is printed, "
-            "or verify the file of `prime-anc design`"
+        reason = (
+            "for a chip's filter is not trimmed: change its gain and delay by what is printed, or verify the file"
         )
+        tables.notes([f"{output}: not written, {reason} of `prime-anc design`"], "")
+        return False
     tables.save(output, orjson.dumps(filters.since_measured(answer, earlier)))
+    return True
 
 
 @main.command()

@@ -28,7 +28,9 @@ def tables(answer: Mapping[str, Any]) -> Iterator[Table]:
     figures: list[list[str]] = []
 
     def inside(found: Mapping[str, Any], place: str) -> Iterator[Table]:
-        n_bands = next((len(found[name]) for name in found if name.endswith("centre_hz")), -1)
+        n_bands = next(
+            (len(item) for name, item in found.items() if name.endswith("centre_hz") and isinstance(item, list)), -1
+        )
         bands = {
             name: value
             for name, value in found.items()

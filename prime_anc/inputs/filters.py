@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from prime_anc.measure.files import measurements
 from prime_anc.measure.files.errors import FileError
 from prime_anc.measure.files.resampling import MAX_CUT, Response, at_48_khz
 from prime_anc.method.conventions import N_TAPS, SAMPLE_RATE_HZ
+from prime_anc.options import ObjectiveFields
 
 Json = dict[str, Any]
 
@@ -62,8 +64,8 @@ def filter_fields(file: Path, rate_hz: float | None = None, beside: object = Non
     Returns
     -------
     dict
-        `fir`, taps at 48 kHz or what `export` wrote, and `sign`, `latency_samples`, `max_gain_db`, `max_louder_db` and
-        `controller` if the file states them.
+        `fir`, taps at 48 kHz or what `export` wrote, and `sign`, `latency_samples`, `controller` and the options of
+        its objective if the file states them.
 
     Raises
     ------
@@ -78,7 +80,7 @@ def filter_fields(file: Path, rate_hz: float | None = None, beside: object = Non
         if document.get("fir") is None:
             what = "the changes of a chip's filter alone" if "gain_db" in document else "no filter"
             raise FileError(f"{file}: it has {what}; give the file that `prime-anc design` wrote")
-        names = ("fir", "sign", "latency_samples", "max_gain_db", "max_louder_db", "controller")
+        names = ("fir", "sign", "latency_samples", "controller", *(item.name for item in fields(ObjectiveFields)))
         return {name: document[name] for name in names if name in document} | running
     taps, _ = measurements.response(file, "taps", "fir", "w", rate_hz=rate_hz)
     return {"fir": _taps_at_48_khz(taps)} | running

@@ -57,6 +57,10 @@ class Curve:
         )
         return found
 
+    def document(self) -> dict[str, list[float]]:
+        """Return the points by the names of a request's fields."""
+        return {name: list(getattr(self, name)) for name in ("frequency_hz", self.VALUES)}
+
     @classmethod
     def column(cls) -> str:
         """Return the values' name and unit, as of a table's column."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from prime_anc.answers import DesignAnswer, EvaluationAnswer, ModelReference, RefinementAnswer
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
+from prime_anc.method.curve import Curve
 from prime_anc.method.design import design_all, implausible, predict_all
 from prime_anc.method.errors import answer_or_raise
 from prime_anc.method.support.findings import Finding
 from prime_anc.method.types import Complex64, Design, Float32, Model, Prediction, Problem
-from prime_anc.options import DEFAULT_MAX_GAIN_DB
+from prime_anc.options import DEFAULT_MAX_GAIN_DB, ObjectiveFields
 from prime_anc.requests.bodies import EvaluateBody, SynthesisBody
 from prime_anc.tasks.controllers import running_answer
 from prime_anc.tasks.models import LoadedModel
@@ -50,8 +53,10 @@ def design_answer(
         The design, for e = d - s * w * x.
     """
     problem = requested.problem
-    max_gain_db = problem.max_gain_db
-    is_chosen = isinstance(max_gain_db, float) and max_gain_db != DEFAULT_MAX_GAIN_DB
+    chosen: dict[str, Any] = {field.name: getattr(problem, field.name) for field in fields(ObjectiveFields)}
+    if chosen["max_gain_db"] == DEFAULT_MAX_GAIN_DB:
+        chosen["max_gain_db"] = None
+    chosen = {name: item.document() if isinstance(item, Curve) else item for name, item in chosen.items()}
     record = made.refinement
     return DesignAnswer(
         fir=-made.taps if body.sign == "plus" else made.taps,
@@ -69,8 +74,7 @@ def design_answer(
         ),
         prediction=prediction_answer(made.prediction, problem.reference_psd is not None),
         latency_samples=problem.latency_samples or None,
-        max_gain_db=max_gain_db if is_chosen else None,  # type: ignore[arg-type]
-        max_louder_db=problem.max_louder_db,
+        **chosen,
         loop=loop_answer(made.loop),
         controller=running_answer(body),
         warnings=collect_warnings(
