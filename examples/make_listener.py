@@ -1,4 +1,4 @@
-"""Write the example listener: paths similar to those of the default model's listeners, and their calibration.
+"""Write the example listener anew, in place: paths like those of the default model's listeners, and their calibration.
 
     python examples/make_listener.py
 
@@ -10,6 +10,7 @@ directions. `listener.json` is the calibration of the left ear, ready to be post
 Needs pip install -e '.[training]'
 """
 
+import argparse
 import base64
 import json
 from pathlib import Path
@@ -39,6 +40,7 @@ COHERENCE_STEP = 8  # spacing of the bins in the page's file
 
 def main() -> None:
     """Draw, calibrate and write the files."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     prior = ModelStore(BUNDLED_ROOT, include_bundled=False).load("bose-qc20").parameters.path_prior
     assert prior is not None
     random = np.random.default_rng(SEED)

@@ -61,10 +61,10 @@ class Keys:
         digest = hashlib.sha256(key.strip(" \t").encode("latin-1")).hexdigest()
         if scheme.lower() == "bearer" and (name := self._names.get(digest)) is not None:
             return name
-        wrong = "the key is not known" if scheme else "the request has no key"
+        wrong = "the key is not known here" if scheme else "the request has no key"
         raise HttpProblem(
             "unauthorised",
-            f"{wrong}; send Authorization: Bearer with a key that the operator gave you",
+            f"{wrong}; send Authorization: Bearer with a key that the operator gave you for this",
             headers={"WWW-Authenticate": "Bearer"},
         )
 

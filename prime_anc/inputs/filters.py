@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,6 +190,6 @@ def file_kind(output: Path) -> FileKind:
     if kind is None:
         raise FileError(
             f"{output}: {output.suffix or 'no extension'} is not known; use {', '.join(FILTER_FILES)}, .json, or give "
-            "the kind"
+            f"the kind: {', '.join(get_args(FileKind))}"
         )
     return kind

@@ -147,7 +147,7 @@ def at_48_khz(response: Response, delay: int = 0) -> Float64:
     if beyond > MAX_CUT:
         raise FileError(
             f"{response.what}: the response lasts {len(samples)} samples and {100 * beyond:.3g} % of its energy lie "
-            f"beyond {MAX_RESPONSE_SAMPLES}; window it"
+            f"beyond {MAX_RESPONSE_SAMPLES}; window it, or `calibrate` first if it is a recording"
         )
     return samples[:MAX_RESPONSE_SAMPLES]
 
