@@ -79,6 +79,12 @@ class VerificationAnswer(Answer):
         curves = {"measured": measured, "predicted": measured - self.band_deviation_db}
         return plots.bands(curves, BAND_CENTRE_HZ, axes)
 
+    def __repr__(self) -> str:
+        reached_db = self.predicted_noise_reduction_db + self.deviation_db
+        codes = ", ".join(item.code for item in self.diagnosis)
+        said = f"{self.predicted_noise_reduction_db:.1f} ± {self.predicted_interval_db:.1f} dB predicted"
+        return f"<VerificationAnswer: {reached_db:.1f} dB of noise reduction, {said}; found: {codes}>"
+
 
 class PrimaryResponse(Answer):
     """The primary path."""

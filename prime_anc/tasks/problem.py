@@ -193,7 +193,7 @@ def resolved_profile(name: str, paths: Sequence[Path]) -> str:
 
 def _outlasts(path: Path, n_samples: int) -> bool:
     """Return whether a response is longer than a number of samples."""
-    response: Any = np.fft.irfft(path.astype(np.complex128)) if np.iscomplexobj(path) else path
+    response: Any = np.fft.irfft(path) if np.iscomplexobj(path) else path
     magnitude = np.abs(response)
     return len(response) > n_samples and magnitude[n_samples:].max() > END_OF_RESPONSE * magnitude.max()
 
