@@ -14,6 +14,8 @@ from tests.method.cases import decaying_noise
 from tests.oracles import calibration as oracle
 from tests.oracles import path_estimation
 
+pytestmark = pytest.mark.usefixtures("coarse_posterior")
+
 
 @pytest.fixture(scope="module")
 def paths() -> tuple[np.ndarray, np.ndarray]:

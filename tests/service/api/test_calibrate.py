@@ -1,7 +1,6 @@
 """POST /calibrate: forms of takes, the verdict, refusals, and the request to /refine that follows."""
 
 import base64
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -14,11 +13,10 @@ from prime_anc.client import Take
 from prime_anc.measure.calibration import calibrate
 from prime_anc.measure.estimate import GainTake
 from service.api.reading import parse_tensors
-from service.settings import Settings
 from tests.service.api.test_design import ask
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import BINARY_BODY, post_packed
-from tests.service.conftest import connected, started
+from tests.service.conftest import connected
 from tests.service.recordings import encoded, recordings
 
 pytestmark = pytest.mark.anyio
@@ -27,12 +25,8 @@ MODEL = ModelStore("none").load("bose-qc20")
 
 
 @pytest.fixture(scope="module")
-async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
-    """A service whose model knows its support."""
-    patient = {"deadline_ms": 60_000, "calibration_deadline_ms": 60_000}
-    store = tmp_path_factory.mktemp("store")
-    async with started(Settings(store=store, model="bose-qc20", device="cpu", threads=1, **patient)) as app:
-        yield app
+def app(bundled_app: FastAPI) -> FastAPI:
+    return bundled_app
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,15 @@
 """Requests that contradict physics get an error or a warning that names the cause."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import httpx
 import numpy as np
 import pytest
+from fastapi import FastAPI
 from scipy.signal import fftconvolve
-from starlette.applications import Starlette
 
 from model_store.store import ModelStore
-from service.settings import Settings
 from tests.service.bodies import Json, ask_packed, post_packed
-from tests.service.conftest import started
 from tests.service.recordings import off_and_on
 from training.datasets.mistakes import later
 
@@ -25,14 +23,9 @@ P, S = (np.asarray(path, np.float64) for path in (EAR.primary, EAR.secondary))
 N_FFT = 8192
 
 
-@pytest.fixture(scope="module")
-async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Starlette]:
-    """A service with the bundled default model."""
-    settings = Settings(
-        store=tmp_path_factory.mktemp("store"), model="bose-qc20", device="cpu", threads=1, deadline_ms=60_000
-    )
-    async with started(settings) as app:
-        yield app
+@pytest.fixture
+def app(bundled_app: FastAPI) -> FastAPI:
+    return bundled_app
 
 
 def response(path: Array) -> Json:
