@@ -13,7 +13,6 @@ from prime_anc.client import (
     Condition,
     InvalidRequest,
     NotReached,
-    Recording,
     Take,
     Unauthorised,
     Unavailable,
@@ -25,7 +24,6 @@ from prime_anc.options import Sign
 from tests.client.relay import answering, relayed
 from tests.service.bodies import digest
 from tests.service.program import Program, free_port, started
-from tests.service.recordings import off_and_on
 
 
 def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
@@ -47,17 +45,6 @@ def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
     assert refused.value.field == "conditions.2.secondary"
     with pytest.raises(InvalidRequest):
         client.refine(ear.primary, ear.secondary, k=9)
-
-
-def test_filter_is_verified_on_ear(client: Client, ear: Paths) -> None:
-    taps = client.refine(ear.primary, ear.secondary, k=1).taps
-    takes = off_and_on(ear.primary, np.convolve(1.3 * ear.secondary, taps))
-    recorded = [[Recording(take["x"], take["e"])] for take in takes]
-    found = client.verify(taps, *recorded, ear.primary, ear.secondary)
-    assert [item.code for item in found.diagnosis] == ["level_off"]
-    assert found.trim.fir.shape == taps.shape
-    with pytest.raises(InvalidRequest, match="send as many of both"):
-        client.verify(taps, [Recording([0.0], [0.0, 1.0])], recorded[1], ear.primary, ear.secondary)
 
 
 @pytest.mark.parametrize("sign", ["minus", "plus"])

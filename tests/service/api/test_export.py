@@ -24,15 +24,6 @@ async def body(client, ear):
     return as_responses(ear, fir=(await ask(client, "/refine?k=1", as_responses(ear)))["fir"], snr_db=40.0)
 
 
-async def test_all_taps_equal_filter(client, body):
-    answer = await ask(client, "/export", body | {"target": {"form": "fir"}})
-    np.testing.assert_array_equal(np.float32(answer["coefficients"]["taps"]), np.float32(body["fir"]))
-    evaluated = await ask(client, "/evaluate", body)
-    assert answer["loss_db"] == pytest.approx(0, abs=1e-3)
-    for name in ("mean_noise_reduction_db", "max_gain_db", "control_rms"):
-        assert answer["prediction"][name] == pytest.approx(evaluated["prediction"][name], rel=2e-3, abs=2e-3), name
-
-
 async def test_ceiling_of_design_holds_for_export(client, ear):
     design = await ask(client, "/refine?k=1", as_responses(ear, max_gain_db=-3.0))
     merged = as_responses(ear) | design

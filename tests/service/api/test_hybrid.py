@@ -151,11 +151,6 @@ async def test_unusable_controller_is_named(client, running, change, field):
     assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
 
 
-async def test_hybrid_is_refused_past_deadline(client, measured):
-    answer = await client.post("/hybrid", json=measured, headers={"X-Deadline-Ms": "50"})
-    assert (answer.status_code, answer.json()["type"]) == (503, "urn:prime-anc:problem:deadline-passed")
-
-
 async def test_export_is_designed_in_closed_loop(client, running, made):
     body = running | {"target": {"n_sections": 4, "sample_rate": 96_000.0, "number_format": "q5.27"}}
     found = await ask(client, "/export", body)

@@ -71,20 +71,6 @@ async def test_management_needs_configured_key(settings: Settings) -> None:
             assert_problem(await client.post(path, headers=KEY), "unauthorised")
 
 
-async def test_new_version_takes_over_on_request(
-    app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: Paths
-) -> None:
-    async def serving() -> str:
-        answer = await client.post("/synthesize", json=as_responses(ear), headers=CLIENT)
-        return answer.json()["model"]["digest"]
-
-    for path in ("/models/reload", "/models/ears/load"):
-        before, after = await serving(), store.publish("ears", models.checkpoint(2)).digest
-        assert await serving() == before != after  # only on request
-        assert (await client.post(path, headers=KEY)).status_code == 200
-        assert await serving() == after
-
-
 async def test_reload_finds_damaged_file(client: httpx.AsyncClient, store: ModelStore) -> None:
     damaged = Path(store.root) / store.publish("other", models.checkpoint(3)).file
     assert (await client.get("/models", headers=CLIENT)).json()["broken"] == {}
