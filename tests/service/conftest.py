@@ -1,5 +1,6 @@
 """A real service over a real store in this process, shared by tests that do not change it."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -86,6 +87,16 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the shared service, or of the `app` fixture that a test file defines."""
     async with connected(app) as client:
         yield client
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the program's `main` change neither handlers of signals nor the heap for good."""
+    monkeypatch.setattr("service.heap.share_one_heap", lambda: None)
+    handlers = {item: signal.getsignal(item) for item in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    yield
+    for item, handler in handlers.items():
+        signal.signal(item, handler)
 
 
 @asynccontextmanager
