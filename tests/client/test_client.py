@@ -11,7 +11,6 @@ import pytest
 from prime_anc.client import (
     Client,
     Condition,
-    InvalidRequest,
     NotReached,
     Take,
     Unauthorised,
@@ -27,10 +26,6 @@ from tests.service.program import Program, free_port, started
 
 
 def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
-    one = client.refine([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
-    expected = client.refine(ear.primary, ear.secondary, coherence=ear.coherence, k=1)
-    np.testing.assert_array_equal(one.taps, expected.taps)
-    assert one.prediction.conditions is None
     pair = [
         Condition(ear.primary, ear.secondary, feedback=np.float32(0.01) * ear.secondary, label="closed", weight=2),
         Condition(ear.primary, 0.7 * ear.secondary, label="loose"),
@@ -43,8 +38,6 @@ def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
     with pytest.raises(UnusablePaths) as refused:
         client.refine([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
     assert refused.value.field == "conditions.2.secondary"
-    with pytest.raises(InvalidRequest):
-        client.refine(ear.primary, ear.secondary, k=9)
 
 
 @pytest.mark.parametrize("sign", ["minus", "plus"])

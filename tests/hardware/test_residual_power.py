@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prime_anc.hardware.residual_power import ResidualPower, centres_hz
+from prime_anc.hardware.residual_power import PathSpectra, ResidualPower, centres_hz
 from prime_anc.method.bands import WIDE_BANDS, band_membership
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 
@@ -33,3 +33,10 @@ def test_expected_powers_match_sums_over_bins(condition, pink, largest):
     # W turns by a few hundredths of a radian from the middle of a sub-band to its edge.
     np.testing.assert_allclose(found, expected, rtol=2e-2)
     np.testing.assert_allclose(power.disturbance[0], (1 + of_primary) * disturbance / total, rtol=1e-9)
+
+
+def test_scale_of_paths_does_not_matter(condition, pink):
+    power = ResidualPower.of([condition], pink)
+    scaled = ResidualPower.of([PathSpectra(condition.primary * 1e20, condition.secondary * 1e20)], pink)
+    np.testing.assert_allclose(scaled.optimum, power.optimum, rtol=1e-9)
+    np.testing.assert_allclose(scaled.curvature, power.curvature, rtol=1e-9)

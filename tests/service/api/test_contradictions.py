@@ -73,7 +73,6 @@ CASES: dict[str, tuple[str, Json, str]] = {
         "implausible_polarity",
     ),
     "verification of noises": ("verify", verification(), "unrelated"),
-    "a measurement without errors": ("refine", paths(uncertainty=[0.0] * 62), "implausible_coherence"),
     "more unknown than known": ("refine", paths(uncertainty=[1.0] * 62), "low_coherence"),
     "one way of wearing sent twice": ("refine", TWICE, "identical_paths"),
 }
@@ -176,12 +175,9 @@ async def test_unusable_verification_is_named(client: httpx.AsyncClient) -> None
 
 async def test_verification_is_compared_with_prediction(client: httpx.AsyncClient) -> None:
     """The design's answer includes its latency."""
-    design, body = await verifying(client, 2.5)
+    _, body = await verifying(client, 2.5)
     assert await codes(client, "verify", body) == ["as_predicted"]
     assert "delay_off" in await codes(client, "verify", body | {"latency_samples": 0.0})
-    evaluated = await ask_packed(client, "/evaluate", paths(coherence=COHERENCE) | design)
-    for figure in ("mean_noise_reduction_db", "amplification_db"):
-        assert evaluated["prediction"][figure] == pytest.approx(design["prediction"][figure], abs=0.01)
     other = (await ask_packed(client, "/refine?k=0", paths(S, P, max_gain_db=12)))["prediction"]
     bands = ("noise_reduction_db", "mean_noise_reduction_db")
     for prediction in (other, {name: other[name] for name in bands}):

@@ -32,16 +32,14 @@ def store(tmp_path: Path) -> ModelStore:
 
 @pytest.fixture
 async def app(
-    store: ModelStore, anyio_backend: str, tmp_path_factory: pytest.TempPathFactory
+    store: ModelStore, settings: Settings, anyio_backend: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[FastAPI]:
     """A service over that store, with a client key and a management key."""
     folder = tmp_path_factory.mktemp("keys")
     keys = {f"{kind}_keys_file": folder / kind for kind in ("api", "management")}
     for file, key in zip(keys.values(), ("client", "operator"), strict=True):
         file.write_text(f"{key}:{digest(key)}")
-    async with started(
-        Settings(store=store.root, model="ears", device="cpu", threads=1, deadline_ms=60_000, **keys)
-    ) as app:
+    async with started(settings.model_copy(update={"store": store.root} | keys)) as app:
         yield app
 
 
