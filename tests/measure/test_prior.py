@@ -70,3 +70,11 @@ def test_other_windows_see_same_responses(prior: PathPrior) -> None:
     np.testing.assert_allclose(response, expected, atol=1e-12)
     assert other.variance.shape == (2049,)
     assert prior.primary.on_grid(PRIOR_BINS) is prior.primary
+
+
+def test_arrays_bring_it_back(prior: PathPrior) -> None:
+    again = PathPrior.from_arrays(prior.arrays())
+    assert again.n_ears == 12
+    # float32 in between.
+    np.testing.assert_allclose(again.secondary.mean, prior.secondary.mean, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(again.primary.directions, prior.primary.directions, rtol=1e-6, atol=1e-6)
