@@ -26,7 +26,7 @@ from prime_anc.method.conventions import DESIGN_N_FFT
 from prime_anc.method.errors import InvalidOption
 from prime_anc.method.loops.sections import Sections
 from prime_anc.tasks.export import coefficients_answer
-from tests.hardware.conftest import simulated
+from tests.hardware.conftest import PINK, simulated
 
 Q1_23 = NumberFormat(1, 23)
 
@@ -147,9 +147,6 @@ def test_rounded_sections_keep_reduction_at_high_rate(measured, name):
         left.append(10 * np.log10(residual).mean())
     # Below 0.1 dB over ten ears; single ones lose up to 0.8.
     assert left[1] - left[0] < 0.8
-
-
-PINK = 1 / np.maximum(np.arange(16385), 10.0)
 
 
 @pytest.mark.parametrize(("is_wide", "denominator"), [(True, "subtracted"), (False, "added")])
