@@ -68,6 +68,18 @@ def test_prometheus_accepts_files(tmp_path: Path) -> None:
     assert "rules found" in promtool("check", "config", tmp_path / "kubernetes.yml")
 
 
+def test_pods_are_scraped_under_the_job_of_the_alerts() -> None:
+    """Otherwise PrimeDown could not fire."""
+    (job,) = yaml.safe_load((PROMETHEUS / "kubernetes.yml").read_text())["scrape_configs"]
+    deployment = next(yaml.safe_load_all((ROOT / "deploy/kubernetes/base/prime-anc.yaml").read_text()))
+    template = deployment["spec"]["template"]
+    label = template["metadata"]["labels"]["app.kubernetes.io/name"]
+    ports = {item["name"] for item in template["spec"]["containers"][0]["ports"]}
+    name, port = job["relabel_configs"][0]["regex"].split(";")
+    assert (name, port in ports) == (label, True)
+    assert set(re.findall(r'job="([^"]*)"', " ".join(alert_expressions()))) == {job["job_name"]}
+
+
 def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     tests = (Path(__file__).parent / "rules_test.yml").read_text()
     file = tmp_path / "rules_test.yml"

@@ -229,6 +229,18 @@ def test_too_large_body_gets_service_problem(port: int) -> None:
     assert (answer.status_code, answer.json()["title"]) == (413, "The body is too large")
 
 
+def test_large_and_slow_requests_end_here(port: int, replicas: list[ServiceProcess]) -> None:
+    """Heads that are too large or endless, and clients that send too slowly or nothing."""
+    head = b"POST /refine HTTP/1.1\r\nHost: x\r\n"
+    before = sum(n_counted(item, b'endpoint="/refine"') for item in replicas)
+    assert exchange(port, head + b"X: " + b"y" * 17_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    many = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 1000) for number in range(70))
+    assert exchange(port, head + many + b"\r\n").startswith(b"HTTP/1.1 400 ")
+    for begun in (b"", head, head + b"Content-Length: 5\r\n\r\n1"):
+        assert exchange(port, begun) == b""
+    assert sum(n_counted(item, b'endpoint="/refine"') for item in replicas) == before
+
+
 def test_upgrade_offers_and_chunks_are_served(port: int) -> None:
     """A bare replica rejects both; nginx passes on a plain request of known length."""
     host = b"Host: 127.0.0.1:%d\r\n" % port

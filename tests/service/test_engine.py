@@ -16,7 +16,7 @@ from prime_anc.method.types import DesignOptions
 from service.engine import Engine
 from service.errors import HttpProblem, to_problem
 from service.models.resident_model import ResidentModel
-from service.queue.estimates import Cost, Estimates
+from service.queue.estimates import Estimates
 from service.queue.waiting import ClientGone
 from tests.service import models
 from tests.service.engines import K1, designed, occupied, running
@@ -112,16 +112,6 @@ async def test_deadline_ends_running_design(engine: Engine, endless: threading.E
     problem = to_problem(ended.value)
     assert (problem.status, problem.code) == (503, "deadline-passed")
     assert endless.is_set()
-
-
-async def test_light_work_passes_heavy(engine: Engine) -> None:
-    """While the workers of heavy work are all busy, a design is answered."""
-    go_on = threading.Event()
-    heavy = [asyncio.ensure_future(engine.run(go_on.wait, Cost("slow", 1e3), "hog")) for _ in range(2)]
-    await designed(engine, models.problem(1))
-    assert not any(item.done() for item in heavy)
-    go_on.set()
-    await asyncio.gather(*heavy)
 
 
 async def test_lost_device_ends_process(store_folder: Path) -> None:
