@@ -9,8 +9,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from model_store.store import BUNDLED_ROOT, ModelStore
 from prime_anc import library
 from prime_anc.cli.__main__ import main
+from prime_anc.method.types import Model
 from tests.data.six_ears import write_six_ears
 from tests.method.cases import Case, random_case
 from tests.oracles import measured
@@ -71,14 +73,14 @@ def measured_case(ears: list[measured.MeasuredEar], measured_psd: np.ndarray) ->
     return _case([(ear.estimated_primary, ear.estimated_secondary) for ear in ears], measured_psd)
 
 
-@pytest.fixture(scope="session")
-def true_case(ears: list[measured.MeasuredEar], measured_psd: np.ndarray) -> Case:
-    """The true paths of every ear on the design grid."""
-    return _case([(ear.primary, ear.secondary) for ear in ears], measured_psd)
-
-
 def _case(pairs: list[tuple[np.ndarray, np.ndarray]], reference_psd: np.ndarray) -> Case:
     return Case(*(np.fft.rfft(paths, measured.N_FFT) for paths in zip(*pairs, strict=True)), reference_psd)
+
+
+@pytest.fixture(scope="session")
+def model() -> Model:
+    """The bundled earphone's model on the CPU's core."""
+    return Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
 
 
 @pytest.fixture(scope="session")

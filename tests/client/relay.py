@@ -1,6 +1,7 @@
 """A relay to the service that counts connections, and a server that is not the service."""
 
 import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,35 +32,22 @@ def relayed(port: int, at: int = 0) -> Iterator[tuple[int, list[socket.socket]]]
 @contextmanager
 def accepting(handle: Callable[[socket.socket], None], at: int = 0) -> Iterator[tuple[int, list[socket.socket]]]:
     """Handle every connection in a thread; yield the port and the accepted connections."""
-    listening = socket.create_server(("127.0.0.1", at))
     accepted: list[socket.socket] = []
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                taken, _ = listening.accept()
-                accepted.append(taken)
-                threads.append(threading.Thread(target=handle, args=(taken,)))
-                threads[-1].start()
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            accepted.append(self.request)
+            handle(self.request)
 
-    threads = [threading.Thread(target=accept)]
-    threads[0].start()
-    try:
-        yield listening.getsockname()[1], accepted
-    finally:
-        # First the listening socket, or its thread might accept another, which nobody closes.
-        _close(listening)
-        threads[0].join()
-        for item in accepted:
-            _close(item)
-        for thread in threads:
-            thread.join()
-
-
-def _close(item: socket.socket) -> None:
-    with suppress(OSError):
-        item.shutdown(socket.SHUT_RDWR)
-    item.close()
+    with socketserver.ThreadingTCPServer(("127.0.0.1", at), Handler) as server:  # waits for its threads at the end
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield server.server_address[1], accepted
+        finally:
+            server.shutdown()
+            for item in accepted:
+                with suppress(OSError):
+                    item.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -11,9 +11,7 @@ import pytest
 from prime_anc.client import (
     Client,
     Condition,
-    InvalidRequest,
     NotReached,
-    Recording,
     Take,
     Unauthorised,
     Unavailable,
@@ -25,14 +23,9 @@ from prime_anc.options import Sign
 from tests.client.relay import answering, relayed
 from tests.service.bodies import digest
 from tests.service.program import Program, free_port, started
-from tests.service.recordings import off_and_on
 
 
 def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
-    one = client.refine([Condition(ear.primary, ear.secondary, ear.coherence)], k=1)
-    expected = client.refine(ear.primary, ear.secondary, coherence=ear.coherence, k=1)
-    np.testing.assert_array_equal(one.taps, expected.taps)
-    assert one.prediction.conditions is None
     pair = [
         Condition(ear.primary, ear.secondary, feedback=np.float32(0.01) * ear.secondary, label="closed", weight=2),
         Condition(ear.primary, 0.7 * ear.secondary, label="loose"),
@@ -45,19 +38,6 @@ def test_one_filter_for_several_conditions(client: Client, ear: Paths) -> None:
     with pytest.raises(UnusablePaths) as refused:
         client.refine([*pair, Condition(ear.primary, 0 * ear.secondary, label="dead")])
     assert refused.value.field == "conditions.2.secondary"
-    with pytest.raises(InvalidRequest):
-        client.refine(ear.primary, ear.secondary, k=9)
-
-
-def test_filter_is_verified_on_ear(client: Client, ear: Paths) -> None:
-    taps = client.refine(ear.primary, ear.secondary, k=1).taps
-    takes = off_and_on(ear.primary, np.convolve(1.3 * ear.secondary, taps))
-    recorded = [[Recording(take["x"], take["e"])] for take in takes]
-    found = client.verify(taps, *recorded, ear.primary, ear.secondary)
-    assert [item.code for item in found.diagnosis] == ["level_off"]
-    assert found.trim.fir.shape == taps.shape
-    with pytest.raises(InvalidRequest, match="send as many of both"):
-        client.verify(taps, [Recording([0.0], [0.0, 1.0])], recorded[1], ear.primary, ear.secondary)
 
 
 @pytest.mark.parametrize("sign", ["minus", "plus"])

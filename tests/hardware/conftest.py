@@ -7,6 +7,9 @@ from prime_anc.hardware.residual_power import PathSpectra
 from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from tests.oracles.measured import MeasuredEar
 
+# A reference spectrum that falls by 3 dB an octave.
+PINK = 1 / np.maximum(np.arange(N_BINS), 10.0)
+
 
 def simulated(seed: int = 0) -> PathSpectra:
     """A low-pass primary and a high-pass secondary path with a few resonances, in impulse responses of 600
@@ -32,8 +35,8 @@ def condition() -> PathSpectra:
 
 @pytest.fixture
 def pink() -> np.ndarray:
-    """A reference spectrum that falls by 3 dB an octave."""
-    return 1 / np.maximum(np.arange(N_BINS), 10.0)
+    """That reference spectrum."""
+    return PINK
 
 
 @pytest.fixture(scope="session")

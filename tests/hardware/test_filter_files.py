@@ -26,9 +26,7 @@ from prime_anc.hardware.targets import requested, target, targets
 from prime_anc.method.errors import InvalidOption
 from prime_anc.method.loops.sections import Sections
 from prime_anc.tasks.export import coefficients_answer
-from tests.hardware.conftest import simulated
-
-PINK = 1 / np.maximum(np.arange(16385), 10.0)
+from tests.hardware.conftest import PINK, simulated
 
 
 def realised(**options: object) -> Realised:

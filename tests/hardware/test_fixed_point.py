@@ -26,7 +26,7 @@ from prime_anc.method.conventions import DESIGN_N_FFT
 from prime_anc.method.errors import InvalidOption
 from prime_anc.method.loops.sections import Sections
 from prime_anc.tasks.export import coefficients_answer
-from tests.hardware.conftest import simulated
+from tests.hardware.conftest import PINK, simulated
 
 Q1_23 = NumberFormat(1, 23)
 
@@ -62,12 +62,6 @@ def test_formats_by_name():
     for wrong in ("q1.2.3", "q0.15", "q1.0", "q9.99", "int16", "q1.5"):
         with pytest.raises(InvalidOption, match="number_format"):
             parse_format(wrong)
-
-
-def test_words_round_and_saturate():
-    words = NumberFormat(1, 15).words(np.array([0.5, -1.0, 1.0, 2.0**-16 * 1.01, -5.0]))
-    np.testing.assert_array_equal(words, [16384, -32768, 32767, 1, -32768])
-    assert NumberFormat(1, 15).n_beyond(np.array([-32769.0, -32768.0, 0.0, 32767.0, 32768.0])) == 2
 
 
 FORMATS = [NumberFormat(i, n - i) for n in (8, 16, 24, 28, 32, 53, 64) for i in (1, 5, 16) if n - i >= 1]
@@ -153,9 +147,6 @@ def test_rounded_sections_keep_reduction_at_high_rate(measured, name):
         left.append(10 * np.log10(residual).mean())
     # Below 0.1 dB over ten ears; single ones lose up to 0.8.
     assert left[1] - left[0] < 0.8
-
-
-PINK = 1 / np.maximum(np.arange(16385), 10.0)
 
 
 @pytest.mark.parametrize(("is_wide", "denominator"), [(True, "subtracted"), (False, "added")])

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model_store.store import BUNDLED_ROOT, ModelStore
 from prime_anc.hardware.controller_fit import BARRIER_WEIGHT, ControllerFit, fit_controller, start_roots
 from prime_anc.hardware.hybrid import design_for_all, design_hybrid
 from prime_anc.hardware.plants import Ear, distance, is_quiet, keeps, lent_plants, loop_problem, plant_of
@@ -14,17 +13,12 @@ from prime_anc.method.conventions import DESIGN_N_FFT, N_BINS
 from prime_anc.method.design import design, predict_all
 from prime_anc.method.loops.controller import Controller, judge
 from prime_anc.method.loops.sections import Sections
-from prime_anc.method.types import DesignOptions, Loop, Model, Paths, Problem
+from prime_anc.method.types import DesignOptions, Loop, Paths, Problem
 from prime_anc.method.updates.band_weights import BandWeights
 from prime_anc.options import ControllerFields
 from tests.oracles.closed_loop import growth_in_words
 
 OPTIONS = DesignOptions(n_updates=1)
-
-
-@pytest.fixture(scope="module")
-def model():
-    return Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
 
 
 @pytest.fixture

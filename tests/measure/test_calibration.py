@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from prime_anc.measure.calibration import MAX_SAMPLES, MIN_SAMPLES, Windows, calibrate, plan_windows
-from prime_anc.measure.estimate import GainTake, estimate_paths
+from prime_anc.measure.estimate import GainTake
 from prime_anc.measure.signals import clipped_share
 from prime_anc.method.errors import InvalidOption, InvalidPaths
 from tests.measure.probe_takes import GAIN, SIX_WINDOWS, Fault, N, noisy, takes_of
 from tests.method.cases import decaying_noise
 from tests.oracles import calibration as oracle
 from tests.oracles import path_estimation
+
+pytestmark = pytest.mark.usefixtures("coarse_posterior")
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +48,6 @@ def test_figures_equal_twin(paths: Pair, probes: np.ndarray) -> None:
     np.testing.assert_allclose(found.secondary_snr_db, expected.snr_db, atol=1e-6)
     assert found.tail_db == pytest.approx(expected.tail_db, abs=1e-6)
     assert (found.window, found.n_frames) == (8192, 12)
-
-
-def test_measured_paths_are_those_of_estimate_paths(paths: Pair, probes: np.ndarray) -> None:
-    """Six windows of four seconds are cut as in training."""
-    takes = takes_of(probes[:1], *paths)
-    found, expected = calibrate(takes, windows=SIX_WINDOWS).measured, estimate_paths(takes)
-    for name in ("primary", "secondary", "coherence"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from tests.oracles import measured
 from training.datasets.simulated_systems import simulate_system
 from training.simulated_calibration import record
 
+pytestmark = pytest.mark.usefixtures("coarse_posterior")
+
 Array = np.ndarray
 WHITE = 0.05 * np.random.default_rng(4).standard_normal(N)
 QUIET = Fault(error=partial(noisy, snr_db=40))

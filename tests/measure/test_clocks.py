@@ -20,6 +20,8 @@ from tests.oracles import measured
 from training.datasets.synthetic_noise import airplane_noise
 from training.simulated_calibration import record
 
+pytestmark = pytest.mark.usefixtures("coarse_posterior")
+
 Array = np.ndarray
 Change = Callable[[Array], Array]
 

@@ -13,7 +13,6 @@ from prime_anc.measure.posterior import Estimate, estimate
 from prime_anc.measure.prior import learn_path_prior
 from prime_anc.method.bands import NR_BANDS, WIDE_BANDS, band_membership, columns
 from prime_anc.method.conventions import DESIGN_N_FFT
-from prime_anc.method.unknown import MOST_UNCERTAIN
 from tests.measure.probe_takes import GAIN, Fault, N, noisy, takes_of
 from tests.oracles.measured import MeasuredEar
 
@@ -163,11 +162,6 @@ def beside_silence(pair: Pair, low_hz: float, high_hz: float) -> Estimate:
     hz = np.fft.rfftfreq(N, 1 / 48_000)
     probe = np.fft.irfft(np.fft.rfft(white()) * ~((hz >= low_hz) & (hz < high_hz)))
     return estimate(takes_of([probe], *pair, Fault(error=partial(noisy, snr_db=40.0))))
-
-
-def test_bands_far_from_probe_are_unknown(pair: Pair) -> None:
-    far = slice(38 - WIDE_BANDS[0], None)  # bands an octave above 3 kHz
-    assert (beside_silence(pair, 3000, 24_000).uncertainty[:, far] > MOST_UNCERTAIN).all()
 
 
 def test_gap_in_probe_is_filled_and_doubted(pair: Pair) -> None:

@@ -72,7 +72,6 @@ HOPELESS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[t
     "secondary without a band": lambda p, s, hz: (p, s * _outside(hz)),
     "both without a band": lambda p, s, hz: (p * _outside(hz), s * _outside(hz)),
     "both without bass": lambda p, s, hz: (p * (hz >= 120), s * (hz >= 120)),
-    "primary without treble": lambda p, s, hz: (p * (hz <= 8000), s),
     "secondary without treble": lambda p, s, hz: (p, s * (hz <= 8000)),
     "60 dB notch": lambda p, s, hz: (p, s * (1 - 0.999 * torch.exp(-(((hz - 700) / 20) ** 2)))),
     "one sample": lambda p, s, hz: (p, torch.ones_like(s)),
@@ -81,11 +80,8 @@ HOPELESS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[t
     "one tone on the coarse grid": lambda p, s, hz: (_tone(p, 684), s),
     "primary beyond every band": lambda p, s, hz: (p * (hz >= 22_500), s),
     "secondary beyond every band": lambda p, s, hz: (p, s * (hz >= 22_500)),
-    "both a millionth": lambda p, s, hz: (1e-6 * p, 1e-6 * s),
-    "both a millionth, secondary without a band": lambda p, s, hz: (1e-6 * p, 1e-6 * s * _outside(hz)),
     "primary a millionth": lambda p, s, hz: (1e-6 * p, s),
     "secondary a millionth": lambda p, s, hz: (p, 1e-6 * s),
-    "both a million": lambda p, s, hz: (1e6 * p, 1e6 * s),
 }
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_store.store import DEFAULT_ROOT, ModelStore
 from prime_anc.method.ceiling import ceiling_db
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
 from prime_anc.method.design import design_all, predict_all
@@ -21,14 +20,8 @@ from tests.method.cases import Case, random_case
 from tests.oracles import measured
 from tests.problems import one
 
-PARAMETERS = ModelStore(DEFAULT_ROOT).load("bose-qc20").parameters
 CURVE = GainCurve([100, 1000, 8000], [-6, 3, -10])
 FINE = 4 * DESIGN_N_FFT
-
-
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return Model.on("cpu", PARAMETERS)
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +75,10 @@ def test_ceiling_cost_is_stated(simulated: list[Problem], model: Model) -> None:
 
 
 @pytest.mark.parametrize(("quieter_db", "loose_db"), [(11.9, 30.0), (20.0, 38.0)])
-def test_loose_ceiling_follows_quiet_loudspeakers(quieter_db: float, loose_db: float) -> None:
+def test_loose_ceiling_follows_quiet_loudspeakers(quieter_db: float, loose_db: float, model: Model) -> None:
     """An ear's secondary path is up to 12 dB quieter than its primary path."""
     path = np.random.default_rng(0).standard_normal(64).astype(np.float32)
-    found = pose(one(path, path * np.float32(10 ** (-quieter_db / 20))), Model.on("cpu", PARAMETERS)).loose_db
+    found = pose(one(path, path * np.float32(10 ** (-quieter_db / 20))), model).loose_db
     assert found == pytest.approx(loose_db, abs=1e-3)
 
 
@@ -104,9 +97,9 @@ def test_curve_binds_where_low(simulated: list[Problem], model: Model) -> None:
 
 
 @pytest.mark.measured
-def test_ceiling_search_uses_fine_grid(measured_data: Path) -> None:
+def test_ceiling_search_uses_fine_grid(measured_data: Path, model: Model) -> None:
     """Whole measured responses vary within a bin of the grid of `fast`, on which 3 dB were lost."""
-    model, means = Model.on("cpu", PARAMETERS), []
+    means = []
     whole = [
         one(*(item[:8192].astype(np.float32) for item in pair), max_gain_db=12.0)
         for pair in list(measured.read_ears(measured_data).values())[::2]

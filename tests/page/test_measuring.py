@@ -203,7 +203,7 @@ def test_page_records_its_own_probe(browser: Any, url: str, probe: str, slip_ppm
     page.click("#record-here > summary")
     page.click("#microphones")
     page.wait_for_selector("#record:not([disabled])")
-    page.fill("#probe-seconds", "5")
+    page.fill("#probe-seconds", "4")
     page.select_option("#probe", probe)
     for n, (what, gain) in enumerate((("off", 1), ("drive", 0.001))):
         page.evaluate(f"window.fake.gain.value = {gain}")

@@ -1,5 +1,6 @@
 """A real service over a real store in this process, shared by tests that do not change it."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -65,11 +66,37 @@ async def app(settings: Settings, anyio_backend: str) -> AsyncIterator[FastAPI]:
         yield app
 
 
+@pytest.fixture(scope="session")
+async def bundled_app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
+    """A service with a bundled model, which knows its support."""
+    patient = {"deadline_ms": 60_000, "calibration_deadline_ms": 60_000}
+    store = tmp_path_factory.mktemp("empty")
+    async with started(Settings(store=store, model="bose-qc20", device="cpu", threads=1, **patient)) as app:
+        yield app
+
+
+@pytest.fixture
+async def bundled_client(bundled_app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of that service."""
+    async with connected(bundled_app) as client:
+        yield client
+
+
 @pytest.fixture
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the shared service, or of the `app` fixture that a test file defines."""
     async with connected(app) as client:
         yield client
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the program's `main` change neither handlers of signals nor the heap for good."""
+    monkeypatch.setattr("service.heap.share_one_heap", lambda: None)
+    handlers = {item: signal.getsignal(item) for item in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    yield
+    for item, handler in handlers.items():
+        signal.signal(item, handler)
 
 
 @asynccontextmanager

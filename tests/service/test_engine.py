@@ -16,7 +16,7 @@ from prime_anc.method.types import DesignOptions
 from service.engine import Engine
 from service.errors import HttpProblem, to_problem
 from service.models.resident_model import ResidentModel
-from service.queue.estimates import Cost, Estimates
+from service.queue.estimates import Estimates
 from service.queue.waiting import ClientGone
 from tests.service import models
 from tests.service.engines import K1, designed, occupied, running
@@ -29,16 +29,6 @@ async def engine(store_folder: Path, anyio_backend: str) -> AsyncIterator[Engine
     """An engine over the shared store, with two workers and two models."""
     async with running(ModelStore(store_folder, include_bundled=False), max_resident_models=2) as engine:
         yield engine
-
-
-async def test_concurrent_designs_equal_single_ones(engine: Engine) -> None:
-    ears = [models.problem(seed, seed % 2 == 0) for seed in range(5)]
-    together = await asyncio.gather(*(designed(engine, ear, K1) for ear in ears))
-    for ear, (resident, found) in zip(ears, together, strict=True):
-        _, alone = await designed(engine, ear, K1)
-        np.testing.assert_array_equal(found.taps, alone.taps)
-        assert (found.method, found.n_requested, found.replaced_because) == ("prime", 1, None)
-        assert resident.version == engine.models.versions()[0]
 
 
 async def test_designs_are_spread_over_workers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,26 +78,6 @@ async def test_deadline_reduces_updates(engine: Engine, monkeypatch: pytest.Monk
     assert answer.refinement.stopped == "deadline"
 
 
-async def test_cancelled_work_is_skipped(engine: Engine) -> None:
-    gone = asyncio.Event()
-    async with occupied(engine):
-        waiting = [
-            asyncio.ensure_future(designed(engine, models.problem(1), disconnected=gone.wait)) for _ in range(3)
-        ]
-        cancelled = asyncio.ensure_future(designed(engine, models.problem(1), K1))
-        while engine.queue.n_pending["light"] < 6:
-            await asyncio.sleep(0.001)
-        gone.set()
-        cancelled.cancel()
-        for item in waiting:
-            with pytest.raises(ClientGone):
-                await item
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled
-    while engine.queue.n_pending["light"]:
-        await asyncio.sleep(0.001)
-
-
 @pytest.fixture
 def endless(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Let designs run until they are interrupted; the event is set once one has started."""
@@ -142,28 +112,6 @@ async def test_deadline_ends_running_design(engine: Engine, endless: threading.E
     problem = to_problem(ended.value)
     assert (problem.status, problem.code) == (503, "deadline-passed")
     assert endless.is_set()
-
-
-async def test_full_memory_sheds_only_its_work(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as while_full:
-        while_full.setattr(engine.models.default, "design", full)
-        with pytest.raises(HttpProblem, match="not enough memory") as refused:
-            await designed(engine, models.problem(1))
-        assert refused.value.code == "overloaded"
-    await designed(engine, models.problem(1))
-
-
-async def test_light_work_passes_heavy(engine: Engine) -> None:
-    """While the workers of heavy work are all busy, a design is answered."""
-    go_on = threading.Event()
-    heavy = [asyncio.ensure_future(engine.run(go_on.wait, Cost("slow", 1e3), "hog")) for _ in range(2)]
-    await designed(engine, models.problem(1))
-    assert not any(item.done() for item in heavy)
-    go_on.set()
-    await asyncio.gather(*heavy)
 
 
 async def test_lost_device_ends_process(store_folder: Path) -> None:

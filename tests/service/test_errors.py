@@ -22,6 +22,7 @@ from service.errors import to_problem
         (InvalidName("no name"), "unknown-model", "model"),
         (ModelStoreError("a file"), "model-unavailable", "model"),
         (OSError(errno.ENOMEM, "memory"), "overloaded", None),
+        (MemoryError(), "overloaded", None),
     ],
 )
 def test_known_error_becomes_problem(error: Exception, code: str, field: str | None) -> None:

@@ -89,13 +89,13 @@ async def test_state_is_read_at_each_scrape(app: FastAPI) -> None:
     assert [(model["name"], model["version"]) for model in models if model["default"] == "true"] == [("ears", "2")]
 
 
-async def test_metrics_show_predictions_beside_scores(tmp_path: Path, ear: Paths) -> None:
+async def test_metrics_show_predictions_beside_scores(settings: Settings, tmp_path: Path, ear: Paths) -> None:
     checkpoint = models.checkpoint(1)
     scores = Scores(held_out={"prime-log": {"noise_reduction_db": 20.0}, "k=1": {"noise_reduction_db": 21.0}})
     checkpoint = replace(checkpoint, manifest=checkpoint.manifest.model_copy(update={"scores": scores}))
     ModelStore(tmp_path, include_bundled=False).publish("scored", checkpoint)
-    settings = {"store": tmp_path, "model": "scored", "device": "cpu", "threads": 1, "deadline_ms": 60_000}
-    async with started(Settings(commit="abc", **settings)) as app, connected(app) as client:
+    more = {"store": tmp_path, "model": "scored", "commit": "abc"}
+    async with started(settings.model_copy(update=more)) as app, connected(app) as client:
         predicted = 0.0
         for path, method in (("/synthesize", "prime"), ("/refine?k=1", "prime"), ("/synthesize", "wmmse")):
             answer = (await client.post(path, json=as_responses(ear, method=method))).json()

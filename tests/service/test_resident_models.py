@@ -95,19 +95,6 @@ async def test_retired_model_finishes_designs_and_is_freed(
     assert [item() for item in kept] == [None, None]
 
 
-async def test_designs_go_on_while_model_loads(engine: Engine, store: ModelStore) -> None:
-    store.publish("other", checkpoint(2))
-    hindered = threading.Event()
-    engine.models._loader.submit(hindered.wait)
-    waiting = asyncio.create_task(designs_by(engine, "other"))
-    again = asyncio.create_task(designs_by(engine, "other@1"))
-    assert await designs_by(engine, None, None, None) == [("ears", 1)] * 3
-    assert not waiting.done()
-    hindered.set()
-    assert await waiting == await again == [("other", 1)]
-    assert engine.models.n_loads["loaded"] == 2  # the default, and once for both waiting clients
-
-
 @pytest.mark.parametrize(("is_load_known", "code"), [(True, "overloaded"), (False, "deadline-passed")])
 async def test_load_continues_after_deadline(
     engine: Engine, store: ModelStore, is_load_known: bool, code: str
@@ -206,7 +193,4 @@ async def test_least_recently_used_model_is_unloaded(engine: Engine, store: Mode
     assert [version.name for version in engine.models.versions()] == ["ears", "two"]  # the default stays
     assert await engine.models.reload() == []
     assert [version.name for version in engine.models.versions()] == ["ears", "two"]  # models in use stay
-    n_loaded = engine.models.n_loads["loaded"]
-    assert await engine.models.reload() == []
-    assert engine.models.n_loads["loaded"] == n_loaded
     assert await designs_by(engine, "one") == [("one", 2)]

@@ -13,6 +13,7 @@ import pytest
 
 from prime_anc.client import Client, wire
 from prime_anc.method.types import Paths
+from service.__main__ import main
 from tests.service.bodies import digest
 from tests.service.program import Program, exchange, started, wait_for
 
@@ -53,21 +54,6 @@ def request_of_ear(ear: Paths) -> bytes:
     return HEAD + FIRST + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-def command_of(store: Path, *arguments: str) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "service",
-        "--store",
-        str(store),
-        "--model",
-        "ears",
-        "--device",
-        "cpu",
-        *arguments,
-    ]
-
-
 @pytest.mark.parametrize(
     "lines",
     [
@@ -94,39 +80,46 @@ def test_connections_beyond_limit_are_refused(program: Program) -> None:
     wait_for(lambda: b"200 OK" in exchange(program.port, live))
 
 
-def _listens(path: Path) -> bool:
+def refusal(caplog: pytest.LogCaptureFixture, *arguments: str) -> str:
+    """The log of a program that cannot listen."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 3
+    return caplog.text
+
+
+def listens(path: Path) -> bool:
     """Return whether a Unix socket accepts connections, which it does some time after it exists."""
     with socket.socket(socket.AF_UNIX) as asking:
         return asking.connect_ex(str(path)) == 0
 
 
-def test_unix_socket_serves_and_is_not_taken(store_folder: Path, ear: Paths) -> None:
+@pytest.mark.usefixtures("in_this_process")
+def test_unix_socket_serves_and_is_not_taken(
+    store_folder: Path, ear: Paths, caplog: pytest.LogCaptureFixture
+) -> None:
     with tempfile.TemporaryDirectory() as folder:  # short: a socket's name has 107 bytes
         path = Path(folder) / "socket"
-        command = command_of(store_folder, "--uds", str(path))
+        command = [sys.executable, "-m", "service", "--store", store_folder, "--model", "ears", "--uds", path]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as first:
             try:
-                wait_for(lambda: _listens(path))
-                assert stat.S_IMODE(path.stat().st_mode) == 0o660
+                wait_for(lambda: listens(path))
                 with Client(uds=path, timeout_s=60) as client:
                     assert client.refine(ear.primary, ear.secondary, k=1).taps.any()
-                    second = subprocess.run(command, capture_output=True, text=True, timeout=240)
-                    assert (second.returncode, "Traceback" in second.stderr) == (3, False)
-                    assert "answers there" in second.stderr
+                    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+                    assert "answers there" in refusal(caplog, "--uds", str(path))
                     assert client.synthesize(ear.primary, ear.secondary).taps.any()
             finally:
                 first.terminate()
         assert not path.exists()
 
 
-def test_unusable_place_ends_program_with_line(program: Program, store_folder: Path, tmp_path: Path) -> None:
-    for place, value, said in (
-        ("--port", str(program.port), "address already in use"),
-        ("--uds", str(tmp_path / "nowhere" / "socket"), "its folder does not exist"),
-    ):
-        command = command_of(store_folder, place, value)
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
-        assert (ended.returncode, "Traceback" in ended.stderr, said in ended.stderr) == (3, False, True)
+@pytest.mark.usefixtures("in_this_process")
+def test_unusable_place_ends_program_with_line(
+    program: Program, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "address already in use" in refusal(caplog, "--port", str(program.port))
+    assert "its folder does not exist" in refusal(caplog, "--uds", str(tmp_path / "nowhere" / "socket"))
 
 
 def test_disconnect_with_two_requests_is_no_defect(program: Program, request_of_ear: bytes) -> None:

@@ -1,8 +1,6 @@
 """Settings from the command line and the environment, and invalid ones."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -27,6 +25,7 @@ def test_threads_default_to_physical_cores(monkeypatch: pytest.MonkeyPatch) -> N
         ([], "PRIME_FOO", "PRIME_FOO is no setting; unset it\n"),
     ],
 )
+@pytest.mark.usefixtures("in_this_process")
 def test_wrong_setting_is_refused_with_line(
     arguments: list[str],
     variable: str | None,
@@ -34,7 +33,6 @@ def test_wrong_setting_is_refused_with_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("service.app.create_app", lambda _: pytest.fail("the service would start"))
     if variable:
         monkeypatch.setenv(variable, "secret")
@@ -49,9 +47,7 @@ def test_variables_of_others_are_ignored() -> None:
     assert misspelt(["PRIME_ANC_PORT_80_TCP", "PRIME_URL", "PRIME_CASES", "PRIME_PORT", "DRI_PRIME"]) == {}
 
 
-def test_unusable_setting_ends_program_with_line() -> None:
-    command = [sys.executable, "-m", "service", "--api-keys-file", "/nowhere/keys"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 2
-    assert "/nowhere/keys cannot be read" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.usefixtures("in_this_process")
+def test_unusable_keys_are_refused_with_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--api-keys-file", "/nowhere/keys"]) == 2
+    assert "/nowhere/keys cannot be read" in capsys.readouterr().err

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model_store.store import BUNDLED_ROOT, ModelStore
 from prime_anc.hardware.running import Machine, run_in_loop
 from prime_anc.method.bands import WIDE_BANDS, band_membership
 from prime_anc.method.conventions import DESIGN_N_FFT, N_TAPS
@@ -14,7 +13,7 @@ from prime_anc.method.errors import InvalidOption
 from prime_anc.method.loops.controller import Controller, is_quiet_beyond, judge
 from prime_anc.method.loops.sections import Sections
 from prime_anc.method.posing import pose
-from prime_anc.method.types import DesignOptions, Model, Paths, Problem
+from prime_anc.method.types import DesignOptions, Paths, Problem
 
 N_SAMPLES = 6000
 
@@ -54,11 +53,6 @@ def run(paths, taps, controller):
     ]
     played = run_in_loop(machines, sounds, loops)
     return sounds[1] - sum(map(np.convolve, played, loops[1]))[:N_SAMPLES]
-
-
-@pytest.fixture(scope="module")
-def model():
-    return Model.on("cpu", ModelStore(BUNDLED_ROOT).load("bose-qc20").parameters)
 
 
 def test_prediction_matches_simulated_loop(system, model):

@@ -1,7 +1,6 @@
 """POST /calibrate: forms of takes, the verdict, refusals, and the request to /refine that follows."""
 
 import base64
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -14,11 +13,10 @@ from prime_anc.client import Take
 from prime_anc.measure.calibration import calibrate
 from prime_anc.measure.estimate import GainTake
 from service.api.reading import parse_tensors
-from service.settings import Settings
 from tests.service.api.test_design import ask
 from tests.service.api.test_problems import assert_problem
 from tests.service.bodies import BINARY_BODY, post_packed
-from tests.service.conftest import connected, started
+from tests.service.conftest import connected
 from tests.service.recordings import encoded, recordings
 
 pytestmark = pytest.mark.anyio
@@ -27,12 +25,8 @@ MODEL = ModelStore("none").load("bose-qc20")
 
 
 @pytest.fixture(scope="module")
-async def app(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[FastAPI]:
-    """A service whose model knows its support."""
-    patient = {"deadline_ms": 60_000, "calibration_deadline_ms": 60_000}
-    store = tmp_path_factory.mktemp("store")
-    async with started(Settings(store=store, model="bose-qc20", device="cpu", threads=1, **patient)) as app:
-        yield app
+def app(bundled_app: FastAPI) -> FastAPI:
+    return bundled_app
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +63,8 @@ async def test_answer_equals_estimate(calibrated: dict[str, Any], takes: list[Ta
         spectrum = np.frombuffer(base64.b64decode(found["spectra"][name]["complex64"]), "<c8")
         np.testing.assert_allclose(spectrum, np.fft.rfft(rounded, 32_768), atol=1e-6 * np.abs(spectrum).max())
     assert np.array_equal(np.float32(found["coherence"]), expected.estimate.coherence.astype(np.float32))
-    bands, verdict = found["bands"], found["verdict"]
-    ceiling = -10 * np.log10(1 - np.array(bands["coherence"]))
-    np.testing.assert_allclose(bands["noise_reduction_ceiling_db"], ceiling, atol=0.01)
+    verdict = found["verdict"]
     assert (verdict["passed"], verdict["not_judged"], verdict["model"]["name"]) == (True, [], "bose-qc20"), verdict
-    assert abs(verdict["figures"]["level_db"]) < 1
-    assert abs(verdict["figures"]["delay_samples"]) < 0.5
 
 
 async def test_binary_answer_is_valid_request(
@@ -122,16 +112,13 @@ async def test_every_bad_field_is_named(client: httpx.AsyncClient, takes: list[T
         (good | {"sample_rate": 44_100}, "wrong-rate", "sample_rate"),
         (good | {"model": "nobody"}, "unknown-model", "model"),
         (good | {"takes": sent * 33}, "out-of-range", "takes"),
-        (good | {"takes": [1, 2]}, "invalid-field", "takes.0"),
         (good | {"takes": [{"gain": 0, "e": x}, sent[1]]}, "missing-field", "takes.0.x"),
         (changed(good, 0, y=1), "unknown-field", "takes.0"),
         (changed(good, 1, gain=True), "invalid-field", "takes.1.gain"),
         (changed(good, 1, gain=-1e-7), "out-of-range", "takes.1.gain"),
-        (changed(good, 1, gain=0), "invalid-field", "takes"),
         (changed(good, 0, x=short), "invalid-field", "takes.0"),
         (changed(good, 0, x=short, e=short), "out-of-range", "takes.0"),
         (changed(good, 0, x=as_float32(np.full(4000, np.nan))), "invalid-field", "takes.0.x"),
-        (changed(good, 0, x=x | {"wav": ""}), "invalid-field", "takes.0.x"),
         (changed(good, 1, e=sent[0]["e"]), "unusable-paths", "takes"),
         (changed(good, 1, e=doubled), "invalid-field", "takes.1"),  # one microphone on both channels
         (good | {"takes": [sent[0], {"drive": x, "x": x, "e": sent[1]["e"]}]}, "invalid-field", "takes.1"),

@@ -1,6 +1,6 @@
 """Numbers without a usable result are rejected, and answers hold only documented nulls."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import product
 from random import Random
 from typing import Any
@@ -9,10 +9,6 @@ import httpx
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
-from starlette.applications import Starlette
-
-from service.settings import Settings
-from tests.service.conftest import started
 
 # The service runs with NumPy's warnings as they are: an overflow is no exception.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
@@ -36,13 +32,6 @@ TARGETS: tuple[dict[str, Any], ...] = (
     {"form": "fir", "n_taps": 64, "number_format": "q1.15"},
     {"form": "sos", "n_sections": 1},
 )
-
-
-@pytest.fixture(scope="module")
-async def app(anyio_backend: str) -> AsyncIterator[Starlette]:
-    """A service with the bundled model."""
-    async with started(Settings(device="cpu", threads=1, deadline_ms=60_000)) as app:
-        yield app
 
 
 def response(samples: Any) -> dict[str, Any]:
@@ -78,10 +67,10 @@ def hostile_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
             yield "/calibrate", takes((0, 1, levels[0]), (gain, of_x, levels[1]))
 
 
-async def test_answers_hold_documented_nulls_only(client: httpx.AsyncClient) -> None:
-    statuses, schema = [], (await client.get("/openapi.json")).json()
+async def test_answers_hold_documented_nulls_only(bundled_client: httpx.AsyncClient) -> None:
+    statuses, schema = [], (await bundled_client.get("/openapi.json")).json()
     for path, body in hostile_bodies():
-        answer = await client.post(path, json=body)
+        answer = await bundled_client.post(path, json=body)
         statuses.append((path, answer.status_code))
         assert answer.status_code < 500 or answer.status_code == 503, answer.text
         if answer.status_code == 200:

@@ -32,16 +32,14 @@ def store(tmp_path: Path) -> ModelStore:
 
 @pytest.fixture
 async def app(
-    store: ModelStore, anyio_backend: str, tmp_path_factory: pytest.TempPathFactory
+    store: ModelStore, settings: Settings, anyio_backend: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[FastAPI]:
     """A service over that store, with a client key and a management key."""
     folder = tmp_path_factory.mktemp("keys")
     keys = {f"{kind}_keys_file": folder / kind for kind in ("api", "management")}
     for file, key in zip(keys.values(), ("client", "operator"), strict=True):
         file.write_text(f"{key}:{digest(key)}")
-    async with started(
-        Settings(store=store.root, model="ears", device="cpu", threads=1, deadline_ms=60_000, **keys)
-    ) as app:
+    async with started(settings.model_copy(update={"store": store.root} | keys)) as app:
         yield app
 
 
@@ -69,20 +67,6 @@ async def test_management_needs_configured_key(settings: Settings) -> None:
     async with connected(create_app(settings)) as client:
         for path in PATHS:
             assert_problem(await client.post(path, headers=KEY), "unauthorised")
-
-
-async def test_new_version_takes_over_on_request(
-    app: FastAPI, client: httpx.AsyncClient, store: ModelStore, ear: Paths
-) -> None:
-    async def serving() -> str:
-        answer = await client.post("/synthesize", json=as_responses(ear), headers=CLIENT)
-        return answer.json()["model"]["digest"]
-
-    for path in ("/models/reload", "/models/ears/load"):
-        before, after = await serving(), store.publish("ears", models.checkpoint(2)).digest
-        assert await serving() == before != after  # only on request
-        assert (await client.post(path, headers=KEY)).status_code == 200
-        assert await serving() == after
 
 
 async def test_reload_finds_damaged_file(client: httpx.AsyncClient, store: ModelStore) -> None:

@@ -10,10 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from prime_anc.method.types import Paths
 from service.app import EXPOSED_HEADERS, create_app
 from service.settings import Settings
-from tests.service.bodies import JSON_BODY, as_responses
+from tests.service.bodies import JSON_BODY
 from tests.service.conftest import connected
 
 pytestmark = pytest.mark.anyio
@@ -59,10 +58,9 @@ async def test_example_requests_work(client: httpx.AsyncClient, document: dict[s
             assert answer.status_code == 200, answer.text
 
 
-async def test_answers_match_schemas(client: httpx.AsyncClient, document: dict[str, Any], ear: Paths) -> None:
+async def test_answers_match_schemas(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
     """Those of other bodies are compared with them in `test_hostile_numbers`."""
     answers = {
-        "DesignAnswer": await client.post("/refine", json=as_responses(ear)),
         "ModelList": await client.get("/models"),
         "ModelDescription": await client.get("/models/ears"),
         "Live": await client.get("/health/live"),

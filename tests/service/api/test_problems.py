@@ -1,4 +1,4 @@
-"""Refusals over HTTP: status, code and media type; compression; prefix; the request id in answer and log."""
+"""Refusals over HTTP: status, code and media type; prefix; the request id in answer and log."""
 
 import asyncio
 import logging
@@ -205,14 +205,6 @@ async def test_loading_default_model_is_not_ready(settings: Settings, ear: Paths
         answer = await client.post("/synthesize", json=as_responses(ear))
         assert_problem(answer, "not-ready")
         assert int(answer.headers["retry-after"]) > 0
-
-
-async def test_large_answers_are_compressed(client: httpx.AsyncClient, ear: Paths) -> None:
-    small = await client.post("/synthesize", json=as_responses(ear))
-    assert "content-encoding" not in small.headers  # not worth the wait
-    for accepted, used in (("gzip", "gzip"), ("identity", None)):
-        document = await client.get("/openapi.json", headers={"Accept-Encoding": accepted})
-        assert document.headers.get("content-encoding") == used
 
 
 async def test_prefix_v1_reaches_every_address(client: httpx.AsyncClient, ear: Paths) -> None:

@@ -11,20 +11,17 @@ __all__ = ["controller", "ear", "taps"]
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("name", [None, "worn"])
-async def test_controller_is_verified(app, client, ear, taps, controller, name):
-    """A published one, too, by its name."""
+async def test_controller_is_verified_by_name(app, client, ear, taps, controller):
     gain = 1.25
     body = {name: path.astype(np.float32) for name, path in zip(("primary", "secondary"), ear, strict=True)}
     sections = controller.sections
     running = {"sos": sections.rows.tolist(), "sample_rate": 48_000.0, "latency_us": 1e6 * controller.latency_s}
-    if name is not None:
-        app.state.service.engine.store.publish(name, published(**running))
+    app.state.service.engine.store.publish("worn", published(**running))
     takes = [
         {"state": "on" if item.is_on else "off", "x": item.x.astype(np.float32), "e": item.e.astype(np.float32)}
         for item in recorded(ear, taps, controller, gain)
     ]
-    body |= {"fir": taps, "controller": name or running, "takes": takes, "sample_rate": 48_000}
+    body |= {"fir": taps, "controller": "worn", "takes": takes, "sample_rate": 48_000}
     answer = await post_packed(client, "/verify", body)
     found = answer.json()
     assert answer.status_code == 200, found

@@ -60,17 +60,6 @@ def test_keys_take_turns() -> None:
     assert [item for _, item in simulation.run(100)] == [works[n] for n in (0, 4, 1, 5, 2, 3)]
 
 
-def test_shares_count_time_not_requests() -> None:
-    simulation = Simulation(Lane(1))
-    for n in range(60):
-        simulation.at(0.01 * n, work("s", seconds=10.0))
-        simulation.at(0.01 * n, work("q", seconds=1.0))
-    spent = Counter()
-    for _, item in simulation.run(100):
-        spent[item.key] += item.cost.start_s
-    assert spent["q"] == pytest.approx(spent["s"], abs=10.0)
-
-
 def test_wrong_estimates_are_charged() -> None:
     """A key whose work takes four times what was expected gets no more than its share."""
     lane = Lane(1)
