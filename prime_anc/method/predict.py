@@ -274,7 +274,6 @@ def predict_beside(
     powers = power, residual, power * left, residual * left, 1 / squared_magnitude(closed)
     before, after, unfiltered, remaining, playback = sum_over_bands(np.stack(powers))
     before = before + _floor(before)
-
     unknown = np.zeros_like(before)
     ratio = 10 ** (alone.band_reduction_db.astype(np.float64) / 10)
     if posed.known[n].basis != "truth":

@@ -2,7 +2,6 @@
 #ifndef PRIME_TAP_OBJECTIVE_H
 #define PRIME_TAP_OBJECTIVE_H
 
-#include "levinson.h"
 #include "objective.h"
 #include "toeplitz.h"
 

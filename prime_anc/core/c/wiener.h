@@ -3,7 +3,6 @@
 #define PRIME_WIENER_H
 
 #include "bands.h"
-#include "levinson.h"
 #include "toeplitz.h"
 #include "transforms.h"
 
