@@ -26,7 +26,8 @@ from prime_anc.method.conventions import DESIGN_N_FFT
 
 # Order of the linear predictor, and its regularisation.
 ORDER, WHITE_FLOOR = 512, 1e-11
-# Longest window, and the windows of a state at most: half a second of computing.
+# Longest window, and the windows of a state at most: half a second of computing. Short takes have windows of half their
+# length: those of a quarter lose 0.7 to 1.3 dB at 0.3 s, as they hold too little of the paths.
 MOST_WINDOW, MOST_WINDOWS = 32_768, 256
 # Bins over which the power that x does not explain is averaged.
 NOISE_BINS = 65

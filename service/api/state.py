@@ -18,7 +18,7 @@ from service.models.resident_model import ResidentModel
 from service.queue.estimates import Cost
 from service.settings import Settings
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 JSON, TAPS, TENSORS = "application/json", "application/octet-stream", "application/x-safetensors"
 
@@ -40,7 +40,8 @@ class Policy:
     max_bytes: int
     # Whether it has the deadline of recordings.
     is_long: bool
-    # Whether its work is light, so that it is refused before it is read while light work has no room.
+    # Whether its work is nearly always light: it is refused before it is read while light work has no room, also the
+    # few designs that only their bodies would show to be heavy.
     is_light: bool = False
 
 
@@ -121,7 +122,7 @@ async def model_of(request: Request, reference: str | None) -> ResidentModel:
     return await service_of(request).engine.model(reference, state_of(request).due, watch)
 
 
-async def run(request: Request, task: Callable[[], Answer], cost: Cost) -> tuple[Answer, float]:
+async def run(request: Request, task: Callable[[], Result], cost: Cost) -> tuple[Result, float]:
     """Run a request's task in the queue; returns its answer, and its time there in ms."""
     state, watch = state_of(request), partial(disconnected, request)
     answer, queue_s = await service_of(request).engine.run(task, cost, state.key, state.due, watch)

@@ -184,6 +184,7 @@ class Explanation:
 
 
 def later(delay_samples: float, n_decimals: int) -> str:
+    """Say by how many samples a path is later or earlier, with n_decimals decimals."""
     return f"{abs(delay_samples):.{n_decimals}f} samples {'later' if delay_samples > 0 else 'earlier'}"
 
 
