@@ -72,6 +72,14 @@ def test_unusable_arguments_are_explained(folder: Path) -> None:
     assert not (folder / "a.h").exists()
 
 
+def test_export_keeps_ceiling_of_design(folder: Path) -> None:
+    """A design holds the curve under which its export is designed anew."""
+    curve, ear = {"frequency_hz": [99.0, 101.0], "gain_db": [0.0, 30.0]}, folder / "ear.json"
+    exported = prime_anc.export(prime_anc.design(ear, max_gain_db=curve), ear, taps=1024)
+    response = np.fft.rfft(exported.coefficients.taps, 48_000)
+    assert np.abs(response[20:99]).max() < 10 ** (0.1 / 20)
+
+
 def test_late_answer_is_unavailable(folder: Path) -> None:
     with pytest.raises(Unavailable, match="allow more time"):
         local().hybrid(prime_anc.read(folder / "ear.json"), deadline_ms=1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from prime_anc.answers import CalibrationAnswer, DesignAnswer, ExportAnswer, document
 from prime_anc.client.options import BESIDES, given
+from prime_anc.options import ObjectiveFields
 
 Fields = Mapping[str, Any]
 
@@ -95,13 +96,14 @@ def about_filter(
     options: Fields,
     names: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Build a request for a filter on an ear; a design or an export includes its sign and its controller."""
+    """Build a request for a filter on an ear; a design or an export includes what was chosen for it."""
     if not isinstance(taps, DesignAnswer | ExportAnswer):
         return about_ear(primary, secondary, options, names) | {"fir": np.asarray(taps)}
     own = {"sign": taps.sign, "controller": document(taps.controller), "latency_samples": taps.latency_samples}
     known = {name: value for name, value in options.items() if value is not None}
     if isinstance(taps, DesignAnswer):
         fir: Any = taps.fir
+        own |= {item.name: getattr(taps, item.name) for item in fields(ObjectiveFields) if item.name in names}
     else:  # as lists: tensors would round to float32
         coefficients = {name: getattr(taps.coefficients, name) for name in ("taps", "sos", "sample_rate")}
         fir = {name: np.asarray(item).tolist() for name, item in coefficients.items() if item is not None}
