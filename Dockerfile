@@ -22,8 +22,14 @@ RUN PIP_NO_CACHE_DIR=1 scripts/install.sh /opt/prime-anc \
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="PRIME-ANC" org.opencontainers.image.licenses="MIT"
+ARG EXTRAS=
+# On a GPU, stages are compiled when a model is loaded, which needs a C compiler of any version.
+# hadolint ignore=DL3008
+RUN case "$EXTRAS" in *gpu*) apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
+        && rm -rf /var/lib/apt/lists/* ;; esac
 COPY --from=build /opt/prime-anc /opt/prime-anc/
 COPY --from=build --chown=10001:10001 /opt/checkpoints /var/lib/prime-anc/
+COPY --from=build --chown=10001:10001 /opt/checkpoints /var/cache/prime-anc/
 
 # --build-arg COMMIT="$(git rev-parse HEAD)" shows in the metrics which commit runs.
 ARG COMMIT=

@@ -141,7 +141,7 @@ step install 150 bash -c install
 step machine 30 bash -c machine
 case "$CALL" in
 a)
-    step tests 150 bash -c 'tests "$@"' - ${QUICK:+-k recorded} tests/method/backends/cuda
+    step tests 150 bash -c 'tests "$@"' - ${QUICK:+-k host} tests/method/backends/test_cuda.py
     step core 90 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --rounds 30
     ;;
 b)

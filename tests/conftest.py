@@ -20,7 +20,7 @@ from tests.oracles import measured
 # Files, by how their names begin, that are begun first: one that begins last keeps the other workers idle.
 SLOW = (
     "training/test_experiment.py", "benchmarks/test_commands.py",
-    "method/backends/cuda/",
+    "method/backends/test_cuda.py",
 )  # fmt: skip
 
 
