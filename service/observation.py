@@ -52,7 +52,10 @@ class Observation:
                     (b"x-content-type-options", b"nosniff"),
                     (b"x-request-id", request_id.encode()),
                 ]
-            await send(message)
+            try:
+                await send(message)
+            except RuntimeError as error:  # uvloop's, for the second of two requests whose client has gone
+                raise ClientDisconnect from error
 
         try:
             await self._app(scope, receive, sending)

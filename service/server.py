@@ -17,7 +17,6 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.api.state import Service
 from service.settings import MAX_DEADLINE_MS, Settings
@@ -29,17 +28,6 @@ KEEP_ALIVE_S = 30
 
 # File descriptors for models, processes and logs, in addition to connections.
 SPARE_FILES = 256
-
-
-class Connection(HttpToolsProtocol):
-    """uvicorn's connection, which answers a client that has closed its half after a whole request."""
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Close, but after an answer that is due; uvicorn's keep-alive then ends the connection."""
-        if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
-            return False
-        self.shutdown()
-        return True
 
 
 class OperatedServer(uvicorn.Server):
@@ -140,7 +128,7 @@ def server(app: FastAPI, settings: Settings) -> uvicorn.Server:
             app,
             host=settings.host,
             port=settings.port,
-            http=Connection,
+            http="httptools",
             loop="uvloop",
             ws="none",
             lifespan="on",

@@ -47,6 +47,7 @@ def edges_hz(n: int) -> tuple[float, float]:
     return float(10 ** ((2 * n - 1) / 20)), float(10 ** ((2 * n + 1) / 20))
 
 
+@cache
 def nominal_hz(n: int) -> float:
     """Return the label of band n (Hz): 50, 63, 80, ..."""
     return round(_NOMINAL_DECADE[n % 10] * 10.0 ** (n // 10), 6)

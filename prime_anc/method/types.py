@@ -305,8 +305,8 @@ class Prediction:
     def louder_bands(self) -> tuple[int, ...]:
         """Return the bands that become louder in a condition, or may."""
         predictions = [item.prediction for item in self.conditions] or [self]
-        least_db = np.min([item.least_reduction_db for item in predictions], axis=0)
-        return tuple(np.array(WIDE_BANDS)[least_db < -NOT_LOUDER_DB].tolist())
+        least_db = np.min([item.least_reduction_db for item in predictions], axis=0).tolist()
+        return tuple(band for band, least in zip(WIDE_BANDS, least_db, strict=True) if least < -NOT_LOUDER_DB)
 
 
 @dataclass(frozen=True, eq=False)

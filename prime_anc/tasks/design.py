@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prime_anc.answers import DesignAnswer, EvaluationAnswer, ModelReference, RefinementAnswer
+from prime_anc.answers import DesignAnswer, EvaluationAnswer, ModelReference, RefinementAnswer, Warning_
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from prime_anc.method.curve import Curve
 from prime_anc.method.design import design_all, implausible, predict_all
@@ -27,6 +27,7 @@ from prime_anc.tasks.problem import (
     filter_problem,
     loop_in,
     sent_paths,
+    signed,
 )
 from prime_anc.tasks.warnings import collect_warnings, negated_filter
 
@@ -59,7 +60,7 @@ def design_answer(
     chosen = {name: item.document() if isinstance(item, Curve) else item for name, item in chosen.items()}
     record = made.refinement
     return DesignAnswer(
-        fir=-made.taps if body.sign == "plus" else made.taps,
+        fir=signed(made.taps, body.sign),
         sample_rate=SAMPLE_RATE_HZ,
         sign=body.sign,
         method=made.method,
@@ -77,16 +78,21 @@ def design_answer(
         **chosen,
         loop=loop_answer(made.loop),
         controller=running_answer(body),
-        warnings=collect_warnings(
-            requested.sent,
-            problem,
-            made.prediction,
-            made.replaced_because,
-            made.ceiling_cost_db,
-            made.implausible,
-            made.loop,
-        ),
+        warnings=design_warnings(requested, made),
         timings_ms=timings(made.times_ms),
+    )
+
+
+def design_warnings(requested: DesignRequest, made: Design) -> list[Warning_]:
+    """Collect the warnings on a design."""
+    return collect_warnings(
+        requested.sent,
+        requested.problem,
+        made.prediction,
+        made.replaced_because,
+        made.ceiling_cost_db,
+        made.implausible,
+        made.loop,
     )
 
 
@@ -94,7 +100,7 @@ def evaluate(body: EvaluateBody, loaded: LoadedModel) -> EvaluationAnswer:
     """Predict the effect of a filter on these paths."""
     began = perf_counter()
     problem = filter_problem(body)
-    taps = -body.fir if body.sign == "plus" else body.fir
+    taps = signed(body.fir, body.sign)
     check_effect(taps, problem, may_be_none=True)
     prediction = predicted(problem, taps, loaded.on_core)
     findings = path_findings(problem, loaded.on_core)

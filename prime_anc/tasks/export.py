@@ -28,7 +28,7 @@ from prime_anc.tasks.controllers import running_answer
 from prime_anc.tasks.design import path_findings, predicted
 from prime_anc.tasks.models import LoadedModel
 from prime_anc.tasks.predictions import loop_answer, prediction_answer, timings
-from prime_anc.tasks.problem import check_effect, filter_problem, loop_in, sent_paths
+from prime_anc.tasks.problem import check_effect, filter_problem, loop_in, sent_paths, signed
 from prime_anc.tasks.warnings import collect_warnings, unlike_filter, unlike_target
 
 # Margins of the sent filter's loop that an export keeps, if it has them.
@@ -58,7 +58,7 @@ def export(body: ExportBody, loaded: LoadedModel) -> ExportAnswer | FilterFile:
     given, target = filter_problem(body), body.target.as_target()
     parameters = loaded.model.parameters
     psd = parameters.reference_psd if given.reference_psd is None else given.reference_psd
-    taps = -body.fir if body.sign == "plus" else body.fir
+    taps = signed(body.fir, body.sign)
     if taps.any():
         check_effect(taps, given)
     if target.keeps(N_TAPS) and "max_gain_db" in body.model_fields_set:

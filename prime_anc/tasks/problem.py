@@ -101,6 +101,11 @@ def loop_in(problem: Problem, taps: NDArray[Any]) -> Loop | None:
     return loop_of_all(problem, taps)
 
 
+def signed(taps: NDArray[Any], sign: Sign) -> NDArray[Any]:
+    """Turn a filter of a signal chain of this sign into that of e = d - s * w * x, or back."""
+    return -taps if sign == "plus" else taps
+
+
 def check_effect(taps: Float32 | Complex64, problem: Problem, *, may_be_none: bool = False) -> None:
     """Check that the loudspeaker's sound has the noise's order of magnitude, or may be far below it."""
     filtered = spectrum(taps)

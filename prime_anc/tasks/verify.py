@@ -35,7 +35,7 @@ from prime_anc.tasks.controllers import controller_answer
 from prime_anc.tasks.design import predicted
 from prime_anc.tasks.models import LoadedModel
 from prime_anc.tasks.predictions import timings
-from prime_anc.tasks.problem import check_effect, filter_problem, resolved_profile
+from prime_anc.tasks.problem import check_effect, filter_problem, resolved_profile, signed
 
 # Findings that leave nothing to say about a controller.
 UNJUDGED = {"unrelated", "exchanged_channels", "clipping", "howling"}
@@ -177,7 +177,7 @@ def _trim(
         redesign = _best(replace(now, max_gain_db=loudest_db), options, loaded)
         if redesign.prediction.mean_noise_reduction_db > reached_db + REDESIGN_MARGIN_DB:
             best, reached_db = redesign.taps, redesign.prediction.mean_noise_reduction_db
-        best = -best if body.sign == "plus" else best
+        best = signed(best, body.sign)
     controller = None
     if beside is not None and beside.is_known and abs(beside.gain) >= OFF_GAIN:
         assert used.controller is not None

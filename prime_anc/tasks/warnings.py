@@ -254,7 +254,7 @@ def _coherence(used: Problem, prediction: Prediction) -> Iterator[Finding]:
     cost_db = prediction.uncertainty_cost_db
     allowed_db = COSTLY_COHERENCE_DB if used.conditions[0].uncertainty is None else COSTLY_UNCERTAINTY_DB
     is_costly = cost_db > allowed_db and prediction.mean_noise_reduction_db < ENOUGH_DB
-    n_unknown = np.isin(NR_BANDS, prediction.unknown_bands).sum()
+    n_unknown = len({*NR_BANDS}.intersection(prediction.unknown_bands))
     cause = f"uncertainty of the measurement takes {cost_db:.1f} dB from the predicted mean"
     if is_mostly_unknown := n_unknown > len(NR_BANDS) / 2:
         cause = f"{n_unknown} of the {len(NR_BANDS)} bands of the mean are unknown"

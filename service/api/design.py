@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from prime_anc.answers import DesignAnswer, EvaluationAnswer
 from prime_anc.requests.bodies import DesignBody, EvaluateBody, SynthesisBody
-from prime_anc.tasks.design import design_answer, evaluate
-from prime_anc.tasks.problem import design_request
+from prime_anc.tasks.design import design_answer, design_warnings, evaluate
+from prime_anc.tasks.predictions import timings
+from prime_anc.tasks.problem import design_request, signed
 from service.api import examples
 from service.api.openapi import DESIGN_CODES, WORK_CODES, described
 from service.api.reading import body_of
@@ -50,11 +51,13 @@ async def _design(request: Request, body: Any) -> Response:
     requested, resident = design_request(body), await model_of(request, body.model)
     watch = partial(disconnected, request)
     design = await service.engine.design(resident, requested, state.key, state.due, watch)
-    answer = design_answer(body, requested, resident.reference, design)
     service.metrics.observe_design(resident, design)
     if media_type == JSON:
+        answer = design_answer(body, requested, resident.reference, design)
         return answered(request, answer, service.metrics.observe)
-    times = completed(request, answer.timings_ms.__dict__, perf_counter())
+    began = perf_counter()
+    warnings, taps = design_warnings(requested, design), signed(design.taps, requested.sign)
+    times = completed(request, timings(design.times_ms).__dict__, began)
     service.metrics.observe(times)
     headers = {
         "X-Model-Digest": resident.version.digest,
@@ -62,7 +65,7 @@ async def _design(request: Request, body: Any) -> Response:
         "X-Predicted-NR-dB": f"{design.prediction.mean_noise_reduction_db:.4f}",
         "X-Predicted-AMP-dB": f"{design.prediction.amplification_db:.4f}",
     }
-    return timed(answer.taps.astype("<f4").tobytes(), times, TAPS, headers | warning_headers(answer.warnings))
+    return timed(taps.astype("<f4").tobytes(), times, TAPS, headers | warning_headers(warnings))
 
 
 @router.post(

@@ -157,12 +157,3 @@ def test_only_named_origins_may_call(program: Program) -> None:
     assert "access-control-allow-origin" not in answer.headers
     refused = httpx.get(f"{program.address}/metrics", headers={"Host": "evil.example"}, timeout=60)
     assert refused.status_code == 403
-
-
-def test_half_closed_client_is_answered(program: Program, request_of_ear: bytes) -> None:
-    for sent, answers in ((2 * request_of_ear, 2), (request_of_ear[:-1], 0), (HEAD, 0)):
-        with socket.create_connection(("127.0.0.1", program.port), timeout=60) as connection:
-            connection.sendall(sent)
-            connection.shutdown(socket.SHUT_WR)
-            received = b"".join(iter(lambda: connection.recv(65_536), b""))
-        assert received.count(b"HTTP/1.1 200 OK") == answers
