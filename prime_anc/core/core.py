@@ -43,6 +43,9 @@ _TIMES = ("path_ratio", "generate", "reconstruct")
 # Weights of the bands in J's mean.
 _ALIKE = tuple(float(band in NR_BANDS) for band in WIDE_BANDS)
 
+# Weights in J, by the names of `ObjectiveProfile`.
+_WEIGHTS = [name for name, _ in ffi.typeof("objective_weights").fields]
+
 # Figures behind the bands, in the order of the fields of `Prediction`.
 _FIGURES = [name for name, _ in ffi.typeof("prediction_figures").fields[2:-1]]
 
@@ -291,7 +294,7 @@ def _float32(values: NDArray[np.floating], *shape: int) -> Float32:
 @lru_cache(64)  # the core only reads it
 def _profile(profile: RefinementProfile) -> Any:
     bands = profile.risk_bands
-    weights = profile.risk_weight, profile.band_weights or _ALIKE, profile.max_louder_db
+    weights = {name: getattr(profile, name) for name in _WEIGHTS} | {"band_weights": profile.band_weights or _ALIKE}
     numbers = profile.damping, profile.step_cap or 0.0, profile.ceiling_weight, profile.tolerance
     preconditioner = PRECONDITIONERS.index(profile.preconditioner)
     counts = WIDE_BANDS.index(bands[0]), len(bands), preconditioner, profile.n_iterations, profile.settles
