@@ -27,7 +27,6 @@ from prime_anc.client.bodies import Condition, Ear, about_ear, about_filter
 from prime_anc.client.errors import NotReached, UnknownAnswer, from_answer
 from prime_anc.client.options import EXPORT, FILTER, REFINEMENT, SYNTHESIS, takes_options
 from prime_anc.client.recordings import DriveTake, Recording, Take
-from prime_anc.client.transport import Transport
 from prime_anc.client.wire import MEDIA_TYPE, RATE_HZ, encode_request, signals
 from prime_anc.client.wire import takes as wire_takes
 from prime_anc.options import Sign
@@ -77,8 +76,8 @@ class Client:
         api_key
             Key of the client.
         timeout_s
-            Limit of one attempt, from connecting to the last byte of the answer, in addition to the deadline (30 s for
-            a calibration without one).
+            Limit of connecting and of each wait for data, in addition to the deadline (30 s for a calibration without
+            one).
         retry_for_s
             Time within which attempts are repeated.
 
@@ -95,7 +94,7 @@ class Client:
             base_url=url,
             headers=httpx.Headers(headers, encoding="utf-8"),
             timeout=timeout_s,
-            transport=Transport(None if uds is None else fspath(uds)),
+            transport=httpx.HTTPTransport(uds=None if uds is None else fspath(uds)),
         )
         self._timeout_s = timeout_s
         self._retry_for_s = retry_for_s
