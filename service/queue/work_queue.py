@@ -194,11 +194,9 @@ class WorkQueue:
         try:
             check()
             return batch[0].run([work.item for work in batch], batch[0].n_updates)
-        except MemoryError:
-            error: Exception = HttpProblem("overloaded", "there is not enough memory for this; retry in a moment")
         except DeviceLost as lost:
             self.on_device_lost(lost)
-            error = device_lost()
+            error: Exception = device_lost()
         except Exception as failure:
             error = failure
         finally:
