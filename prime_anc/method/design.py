@@ -33,6 +33,7 @@ from prime_anc.method.gain_curve import TOLERANCE_DB, GainCurve
 from prime_anc.method.joint_prediction import predict_joint
 from prime_anc.method.methods import Path
 from prime_anc.method.posing import Posed, extremes_db, pose
+from prime_anc.method.profiles import PROFILES
 from prime_anc.method.support.findings import Finding
 from prime_anc.method.types import Design, DesignOptions, Fallback, Filter, Model, Prediction, Problem, Replaced
 
@@ -200,7 +201,7 @@ def _best(
         return made
     wanted_db, is_bound = -math.inf, False
     if isinstance(made, Design):
-        if any(weight is not None for weight in posed.open_loop.weights):
+        if posed.open_loop.profile(options.profile) != PROFILES[options.profile]:
             return made
         reached_db = made.prediction.compared_db(options.n_updates)
         if reached_db >= fallback.below_db:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
@@ -21,6 +21,7 @@ from prime_anc.method.support.explanation import SupportPrior
 from prime_anc.method.support.findings import Finding
 from prime_anc.method.support.wearing import WearingChange
 from prime_anc.method.updates.band_weights import BandWeights
+from prime_anc.method.updates.objective import ObjectiveProfile
 from prime_anc.options import DEFAULTS, ObjectiveFields, ProblemFields
 
 if TYPE_CHECKING:
@@ -156,17 +157,14 @@ class Problem(ProblemFields):
         return type(error)(f"{self.name_of(n)}: {error}", field)
 
 
-_WEIGHTS = [name for name in ObjectiveFields.__dataclass_fields__ if name != "max_gain_db"]
+_WEIGHTS = [field.name for field in fields(ObjectiveProfile) if field.name in ObjectiveFields.__dataclass_fields__]
 # Weights in J of a problem or a request, as `weighted` takes them.
 weights_of = attrgetter(*_WEIGHTS)
 
 
 @lru_cache(256)
 def weighted(profile: RefinementProfile, weights: tuple[Any, ...]) -> RefinementProfile:
-    """Return a profile with the weights in J that were chosen; None: the profile's.
-
-    An option that changes another weight is folded into it here.
-    """
+    """Return a profile with the weights in J that were chosen; None: the profile's."""
     chosen = {name: value for name, value in zip(_WEIGHTS, weights, strict=True) if value is not None}
     in_bands = {name: value.relative() for name, value in chosen.items() if isinstance(value, BandWeights)}
     return replace(profile, **(chosen | in_bands)) if chosen else profile

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from prime_anc.options import ObjectiveFields
 from prime_anc.requests.errors import RequestError
 from prime_anc.requests.strict import as_request_error, shown
 
@@ -16,7 +18,7 @@ Model = TypeVar("Model", bound=BaseModel)
 # these on, alone or merged.
 ANSWER_FIELDS = frozenset(
     {"label", "spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
-    | {"max_gain_db", "max_louder_db"}  # of a filter, which only designs and exports need
+    | {field.name for field in fields(ObjectiveFields)}  # of a filter, which only designs and exports need
 )
 
 # Largest number of members of an object, ten times that of the largest request: every unknown one is an error.

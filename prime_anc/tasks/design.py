@@ -54,7 +54,8 @@ def design_answer(
         The design, for e = d - s * w * x.
     """
     problem = requested.problem
-    chosen: dict[str, Any] = {field.name: getattr(problem, field.name) for field in fields(ObjectiveFields)}
+    names = {field.name for field in fields(DesignAnswer)}.intersection(ObjectiveFields.__dataclass_fields__)
+    chosen: dict[str, Any] = {name: getattr(problem, name) for name in names}
     if chosen["max_gain_db"] == DEFAULT_MAX_GAIN_DB:
         chosen["max_gain_db"] = None
     chosen = {name: item.document() if isinstance(item, Curve) else item for name, item in chosen.items()}

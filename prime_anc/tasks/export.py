@@ -22,13 +22,14 @@ from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import pose
 from prime_anc.method.profiles import FAST
 from prime_anc.method.types import Float32, Model, Problem, weighted, weights_of
+from prime_anc.options import ObjectiveFields
 from prime_anc.requests.bodies import ExportBody
 from prime_anc.requests.errors import RequestError
 from prime_anc.tasks.controllers import running_answer
 from prime_anc.tasks.design import path_findings, predicted
 from prime_anc.tasks.models import LoadedModel
 from prime_anc.tasks.predictions import loop_answer, prediction_answer, timings
-from prime_anc.tasks.problem import check_effect, filter_problem, loop_in, sent_paths, signed
+from prime_anc.tasks.problem import check_effect, filter_problem, loop_in, objective_of, sent_paths, signed
 from prime_anc.tasks.warnings import collect_warnings, unlike_filter, unlike_target
 
 # Margins of the sent filter's loop that an export keeps, if it has them.
@@ -55,15 +56,15 @@ def export(body: ExportBody, loaded: LoadedModel) -> ExportAnswer | FilterFile:
     Second-order sections or taps, for the target's number of coefficients, sample rate and number format, are designed
     by the objective of the updates; their effect is predicted. With `file`, the answer is that file.
     """
-    given, target = filter_problem(body), body.target.as_target()
+    given, goal, target = filter_problem(body), objective_of(body), body.target.as_target()
     parameters = loaded.model.parameters
     psd = parameters.reference_psd if given.reference_psd is None else given.reference_psd
     taps = signed(body.fir, body.sign)
     if taps.any():
         check_effect(taps, given)
     if target.keeps(N_TAPS) and "max_gain_db" in body.model_fields_set:
-        _check_ceiling(taps, body.max_gain_db)
-    realised = _realised(given, loaded.on_core, psd, target, taps, body)
+        _check_ceiling(taps, goal.max_gain_db)
+    realised = _realised(given, loaded.on_core, psd, target, taps, goal)
     if taps.any() and not realised.response.any():
         found = (
             f"fir: {target.number_format} rounds all taps to zero; use more fraction bits, or send a louder filter"
@@ -108,16 +109,16 @@ def _check_ceiling(taps: Float32, max_gain_db: float | GainCurve) -> None:
 
 
 def _realised(
-    given: Problem, model: Model, psd: Float32, target: Target, taps: Float32, body: ExportBody
+    given: Problem, model: Model, psd: Float32, target: Target, taps: Float32, goal: ObjectiveFields
 ) -> Realised:
     """Realise the filter for the paths as the updates see them."""
     posed = pose(given, model)
     aim = posed.open_loop
     arrays = zip(aim.primary, aim.secondary, aim.shares, aim.uncertainty, strict=True)
     spectra = [PathSpectra(spectrum(p), spectrum(s), share, unknown) for p, s, share, unknown in arrays]
-    profile = weighted(FAST, weights_of(body))
+    profile = weighted(FAST, weights_of(goal))
     realised = partial(realise, reference_psd=psd, target=target, taps=taps, profile=profile)
-    made, designed = realised(spectra, max_gain_db=body.max_gain_db), loop_in(given, taps)
+    made, designed = realised(spectra, max_gain_db=goal.max_gain_db), loop_in(given, taps)
     if designed is None or not designed.stable or target.keeps(N_TAPS):
         return made
     # The new design knows nothing of the loop, whose margins the sent filter has.
@@ -134,12 +135,12 @@ def _realised(
         # What takes away the filter's own sound is the filter.
         response = spectrum(taps)
         itself = [replace(item, primary=item.secondary * response, uncertainty=None) for item in spectra]
-        made = realised(itself, max_gain_db=body.max_gain_db)
+        made = realised(itself, max_gain_db=goal.max_gain_db)
     feedbacks = [spectrum(item) for item in posed.feedback if item is not None]
     for largest_db in np.linspace(max(designed.peak_db, -gain_margin_db), -gain_margin_db, LOOP_ROUNDS):
         if keeps_margins(made):
             break
-        made = realised(spectra, max_gain_db=under_loop(body.max_gain_db, feedbacks, 10 ** (largest_db / 20)))
+        made = realised(spectra, max_gain_db=under_loop(goal.max_gain_db, feedbacks, 10 ** (largest_db / 20)))
     return made
 
 

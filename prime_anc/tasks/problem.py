@@ -20,7 +20,7 @@ from prime_anc.method.posing import MAX_LEVEL_DIFFERENCE_DB, level_db
 from prime_anc.method.profiles import PROFILES
 from prime_anc.method.types import Complex64, DesignOptions, Float32, Loop, Path, Paths, Problem
 from prime_anc.method.unknown import END_OF_RESPONSE
-from prime_anc.options import FilterFields, ProblemFields, Sign
+from prime_anc.options import FilterFields, ObjectiveFields, ProblemFields, Sign
 from prime_anc.requests.bodies import DesignBody, SynthesisBody
 from prime_anc.requests.controllers import RunningController, in_sign
 from prime_anc.requests.errors import RequestError
@@ -36,6 +36,7 @@ MAX_EFFECT_DB = 90.0
 _design_options = lru_cache(256)(DesignOptions)
 
 _OF_PROBLEM = [field.name for field in fields(ProblemFields)]
+_OF_OBJECTIVE = [field.name for field in fields(ObjectiveFields)]
 _OF_FILTER = [field.name for field in fields(FilterFields)]
 
 
@@ -66,7 +67,7 @@ def design_request(body: SynthesisBody) -> DesignRequest:
         A path is too long for the design grid.
     """
     conditions = body.all_conditions
-    options = {name: getattr(body, name) for name in _OF_PROBLEM}
+    options = {name: getattr(body, name) for name in _OF_PROBLEM} | vars(objective_of(body))
     problem = joint_problem(conditions, body.reference_psd, controller=running(body), **options)
     sent, n_feedbacks = sent_paths(conditions), sum([condition.feedback is not None for condition in conditions])
     k, profile = (body.k, body.profile) if isinstance(body, DesignBody) else (0, "fast")
@@ -74,6 +75,14 @@ def design_request(body: SynthesisBody) -> DesignRequest:
         body.method, k, resolved_profile(profile, sent), body.leave_one_out, len(conditions), n_feedbacks
     )
     return DesignRequest(body.model, how, body.sign, sent, problem)
+
+
+def objective_of(body: Any) -> ObjectiveFields:
+    """Return what a request's filter is to minimise and to keep.
+
+    An option that others of these can express, such as a ceiling for some frequencies, is folded into them here.
+    """
+    return ObjectiveFields(**{name: getattr(body, name) for name in _OF_OBJECTIVE})
 
 
 def filter_problem(body: Any) -> Problem:

@@ -25,11 +25,12 @@ async def body(client, ear):
 
 
 async def test_ceiling_of_design_holds_for_export(client, ear):
-    design = await ask(client, "/refine?k=1", as_responses(ear, max_gain_db=-3.0))
+    weights = {"risk_weight": 1.0, "band_weights": {"frequency_hz": [50, 5000], "weight": [1, 2]}}
+    design = await ask(client, "/refine?k=1", as_responses(ear, max_gain_db=-3.0, **weights))
     merged = as_responses(ear) | design
     answer = await ask(client, "/export", merged | {"target": {"n_sections": 4}})
     assert answer["prediction"]["max_gain_db"] < -2.9
-    await ask(client, "/evaluate", merged)  # which takes no ceiling
+    await ask(client, "/evaluate", merged)  # which takes neither ceiling nor weights
 
 
 @pytest.mark.parametrize("kind", ["wav", "minidsp"])
