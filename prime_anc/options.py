@@ -149,6 +149,19 @@ class ObjectiveFields:
         high=30.0,
     )
 
+    @property
+    def ceiling(self) -> float | GainCurve:
+        """Return the ceiling on |W| that all these options ask for."""
+        return self.max_gain_db
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """Return the weights in J that all these options ask for, by the names of `ObjectiveProfile`."""
+        curve = None if self.band_weights is None else self.band_weights.relative()
+        chosen = {name: getattr(self, name) for name in ("risk_weight", "max_louder_db")}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        return given | ({} if curve is None else {"band_weights": curve})
+
 
 @declares
 class ProblemFields(FilterFields, ObjectiveFields):

@@ -8,7 +8,7 @@ import numpy as np
 from prime_anc.method.conventions import N_BINS
 from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import OpenLoop
-from prime_anc.method.types import Paths, Problem, weights_of
+from prime_anc.method.types import Paths, Problem
 
 OF_PATHS = {field.name for field in fields(Paths)}
 
@@ -39,6 +39,6 @@ def open_loop(problem: Problem, reference_psd: Any = None) -> OpenLoop:
         np.stack([none if item.uncertainty is None else item.uncertainty for item in paths]),
         problem.shares,
         np.ones(N_BINS, np.float32) if psd is None else np.ascontiguousarray(psd, np.float32),
-        weights_of(problem),
+        problem.weights,
         problem.max_gain_db,
     )

@@ -20,7 +20,7 @@ from prime_anc.method.loops.loop import lines_cross_below, worst_loop
 from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import delay_of, is_usable, level_db
 from prime_anc.method.profiles import FAST
-from prime_anc.method.types import Design, Known, Loop, ModelParameters, Paths, Problem, weighted, weights_of
+from prime_anc.method.types import Design, Known, Loop, ModelParameters, Paths, Problem
 from prime_anc.options import ControllerFields
 
 # Levels at which every plant has to be stable, and where only one seating is known.
@@ -175,7 +175,7 @@ def loop_problem(
         distance=distance(wanted),
         sample_rate_hz=wanted.sample_rate,
         # A limit on louder bands is left to the filter: most are above 5 kHz, where a controller changes little.
-        profile=replace(weighted(FAST, weights_of(ears[0].problem)), max_louder_db=math.inf),
+        profile=replace(FAST, **ears[0].problem.weights | {"max_louder_db": math.inf}),
     )
 
 

@@ -65,7 +65,7 @@ def limit(posed: Posed, taps: Float32, core: Core) -> Float32:
 
     taps: filter designed under a loose ceiling, with the margins of the loop, [2048].
     """
-    limit_db = ceiling_db(posed.problem.max_gain_db, DESIGN_N_FFT)
+    limit_db = ceiling_db(posed.problem.ceiling, DESIGN_N_FFT)
     check_interruption()
     found = core.limit(posed.open_loop, taps, limit_db)
     return keep_margins(posed, found, limit_db, core) if posed.has_feedback else found

@@ -157,12 +157,12 @@ def _limited(posed: Posed, taps: Any, core: Core) -> tuple[Any, Any, Prediction,
 
 def _exceeds_ceiling(posed: Posed, taps: Any, prediction: Prediction) -> bool:
     """Return whether a filter exceeds the requested ceiling; what keeps its lowest point keeps all of it."""
-    max_gain_db = posed.problem.max_gain_db
-    if prediction.max_gain_db <= extremes_db(max_gain_db)[0] + TOLERANCE_DB:
+    ceiling = posed.problem.ceiling
+    if prediction.max_gain_db <= extremes_db(ceiling)[0] + TOLERANCE_DB:
         return False
-    if not isinstance(max_gain_db, GainCurve):
+    if not isinstance(ceiling, GainCurve):
         return True
-    return excess_db(taps, ceiling_db(max_gain_db, DESIGN_N_FFT)) > TOLERANCE_DB
+    return excess_db(taps, ceiling_db(ceiling, DESIGN_N_FFT)) > TOLERANCE_DB
 
 
 def _chosen(

@@ -33,8 +33,6 @@ from prime_anc.method.types import (
     Model,
     Paths,
     Problem,
-    weighted,
-    weights_of,
 )
 from prime_anc.method.unknown import SILENT_UNCERTAINTY
 from prime_anc.options import DEFAULT_MAX_GAIN_DB, MAX_LATENCY_SAMPLES
@@ -59,14 +57,14 @@ class OpenLoop:
     shares: NDArray[np.float64]
     # Mean square of the reference per bin, float32 [16385].
     reference_psd: Float32
-    # Weights in J, as `weighted` takes them.
-    weights: tuple[Any, ...]
+    # Weights in J that replace a profile's.
+    weights: dict[str, Any]
     # Ceiling on |W| that good filters hardly reach.
     loose_db: float
 
     def profile(self, name: str) -> RefinementProfile:
         """Return the profile of this name with the problem's weights in J."""
-        return weighted(PROFILES[name], self.weights)
+        return replace(PROFILES[name], **self.weights) if self.weights else PROFILES[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +128,7 @@ class Posed:
             np.stack([item.assumed for item in self.known]),
             self.problem.shares,
             self.reference_psd,
-            weights_of(self.problem),
+            self.problem.weights,
             self.loose_db,
         )
 
@@ -144,7 +142,7 @@ class Posed:
         quieter_db = max(level_db(primary) - level_db(secondary) for primary, secondary in pairs)
         is_quiet = LOUDEST_PRIMARY_DB < quieter_db < np.inf
         default_db = DEFAULT_MAX_GAIN_DB + (quieter_db - LOUDEST_PRIMARY_DB if is_quiet else 0.0)
-        return max(default_db, extremes_db(self.problem.max_gain_db)[1])
+        return max(default_db, extremes_db(self.problem.ceiling)[1])
 
 
 def pose(problem: Problem, model: Model, *, is_true: bool = False) -> Posed:

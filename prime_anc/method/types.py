@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +14,12 @@ from numpy.typing import NDArray
 from prime_anc.method.bands import AMP_BANDS, NR_BANDS, WIDE_BANDS, columns
 from prime_anc.method.errors import InvalidOption, SynthesisError
 from prime_anc.method.methods import METHODS, Path
-from prime_anc.method.profiles import MAX_UPDATES, PROFILES, RefinementProfile
+from prime_anc.method.profiles import MAX_UPDATES, PROFILES
 from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.support.explanation import SupportPrior
 from prime_anc.method.support.findings import Finding
 from prime_anc.method.support.wearing import WearingChange
-from prime_anc.method.updates.band_weights import BandWeights
-from prime_anc.method.updates.objective import ObjectiveProfile
-from prime_anc.options import DEFAULTS, ObjectiveFields, ProblemFields
+from prime_anc.options import DEFAULTS, ProblemFields
 
 if TYPE_CHECKING:
     from prime_anc.core import Core
@@ -155,19 +152,6 @@ class Problem(ProblemFields):
             return error
         field = f"conditions.{n}" + (f".{error.field}" if error.field else "")
         return type(error)(f"{self.name_of(n)}: {error}", field)
-
-
-_WEIGHTS = [field.name for field in fields(ObjectiveProfile) if field.name in ObjectiveFields.__dataclass_fields__]
-# Weights in J of a problem or a request, as `weighted` takes them.
-weights_of = attrgetter(*_WEIGHTS)
-
-
-@lru_cache(256)
-def weighted(profile: RefinementProfile, weights: tuple[Any, ...]) -> RefinementProfile:
-    """Return a profile with the weights in J that were chosen; None: the profile's."""
-    chosen = {name: value for name, value in zip(_WEIGHTS, weights, strict=True) if value is not None}
-    in_bands = {name: value.relative() for name, value in chosen.items() if isinstance(value, BandWeights)}
-    return replace(profile, **(chosen | in_bands)) if chosen else profile
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from prime_anc.method.loops.sections import Sections
 from prime_anc.method.methods import spectrum
 from prime_anc.method.posing import pose
 from prime_anc.method.profiles import FAST
-from prime_anc.method.types import Float32, Model, Problem, weighted, weights_of
+from prime_anc.method.types import Float32, Model, Problem
 from prime_anc.options import ObjectiveFields
 from prime_anc.requests.bodies import ExportBody
 from prime_anc.requests.errors import RequestError
@@ -63,7 +63,7 @@ def export(body: ExportBody, loaded: LoadedModel) -> ExportAnswer | FilterFile:
     if taps.any():
         check_effect(taps, given)
     if target.keeps(N_TAPS) and "max_gain_db" in body.model_fields_set:
-        _check_ceiling(taps, goal.max_gain_db)
+        _check_ceiling(taps, goal.ceiling)
     realised = _realised(given, loaded.on_core, psd, target, taps, goal)
     if taps.any() and not realised.response.any():
         found = (
@@ -116,9 +116,9 @@ def _realised(
     aim = posed.open_loop
     arrays = zip(aim.primary, aim.secondary, aim.shares, aim.uncertainty, strict=True)
     spectra = [PathSpectra(spectrum(p), spectrum(s), share, unknown) for p, s, share, unknown in arrays]
-    profile = weighted(FAST, weights_of(goal))
+    profile = replace(FAST, **goal.weights)
     realised = partial(realise, reference_psd=psd, target=target, taps=taps, profile=profile)
-    made, designed = realised(spectra, max_gain_db=goal.max_gain_db), loop_in(given, taps)
+    made, designed = realised(spectra, max_gain_db=goal.ceiling), loop_in(given, taps)
     if designed is None or not designed.stable or target.keeps(N_TAPS):
         return made
     # The new design knows nothing of the loop, whose margins the sent filter has.
@@ -135,12 +135,12 @@ def _realised(
         # What takes away the filter's own sound is the filter.
         response = spectrum(taps)
         itself = [replace(item, primary=item.secondary * response, uncertainty=None) for item in spectra]
-        made = realised(itself, max_gain_db=goal.max_gain_db)
+        made = realised(itself, max_gain_db=goal.ceiling)
     feedbacks = [spectrum(item) for item in posed.feedback if item is not None]
     for largest_db in np.linspace(max(designed.peak_db, -gain_margin_db), -gain_margin_db, LOOP_ROUNDS):
         if keeps_margins(made):
             break
-        made = realised(spectra, max_gain_db=under_loop(goal.max_gain_db, feedbacks, 10 ** (largest_db / 20)))
+        made = realised(spectra, max_gain_db=under_loop(goal.ceiling, feedbacks, 10 ** (largest_db / 20)))
     return made
 
 

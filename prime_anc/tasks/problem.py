@@ -78,10 +78,7 @@ def design_request(body: SynthesisBody) -> DesignRequest:
 
 
 def objective_of(body: Any) -> ObjectiveFields:
-    """Return what a request's filter is to minimise and to keep.
-
-    An option that others of these can express, such as a ceiling for some frequencies, is folded into them here.
-    """
+    """Return what a request's filter is to minimise and to keep."""
     return ObjectiveFields(**{name: getattr(body, name) for name in _OF_OBJECTIVE})
 
 

@@ -77,7 +77,7 @@ def verification_cost(body: VerifyBody) -> Cost:
 
 def _limits(problem: Problem) -> list[str]:
     """Return the limits that may bind."""
-    is_tight = isinstance(problem.max_gain_db, GainCurve) or problem.max_gain_db < DEFAULT_MAX_GAIN_DB
+    is_tight = isinstance(problem.ceiling, GainCurve) or problem.ceiling < DEFAULT_MAX_GAIN_DB
     found = {
         "ceiling": is_tight,
         "louder": problem.max_louder_db is not None,

@@ -15,7 +15,7 @@ from prime_anc.method.conventions import DESIGN_N_FFT
 from prime_anc.method.design import design, predict_all
 from prime_anc.method.methods import spectrum
 from prime_anc.method.profiles import FAST, FINE, PROFILES, SILENCE, RefinementProfile
-from prime_anc.method.types import DesignOptions, Model, Paths, Problem, weighted, weights_of
+from prime_anc.method.types import DesignOptions, Model, Paths, Problem
 from prime_anc.method.updates.band_weights import BandWeights
 from prime_anc.method.updates.objective import objective
 from tests.model_store import cases
@@ -69,7 +69,7 @@ def test_objective_equals_core(backend: Core, n_conditions: int, unknown: float,
         primary, secondary, _ = cases.ear(seed)
         conditions.append(Paths(primary, np.pad(secondary, (6, 0)), weight=1 + seed % 3, uncertainty=uncertainty))
     ear = Problem(tuple(conditions), **weights)
-    profile = weighted(FINE, weights_of(ear))
+    profile = replace(FINE, **ear.weights)
     assert (profile != FINE) == bool(weights)
     aim = open_loop(ear, PARAMETERS.reference_psd)
     (design,) = backend.filters([aim], DesignOptions("fir_wiener", 2, FINE.name))
