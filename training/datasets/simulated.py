@@ -39,9 +39,6 @@ from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import DatasetError, EarSide, Float64, PathDataset, PathPair, fingerprint
 
 N_SAMPLES = 8192
-PRIMARY_TAPS = 8192
-SECONDARY_TAPS = 2048
-N_FFT = 32_768
 
 _RHO_C2_PA = 1.2 * 343.0**2  # bulk modulus of air: a volume V has the acoustic compliance V / _RHO_C2_PA
 _CIRCUIT_N_FFT = 65_536
@@ -144,14 +141,10 @@ def simulate_listeners(n_listeners: int, seed: int = 0) -> PathDataset:
     return PathDataset(
         name="simulated",
         pairs=pairs,
-        primary_taps=PRIMARY_TAPS,
-        secondary_taps=SECONDARY_TAPS,
-        n_fft=N_FFT,
         licence="MIT",
         attribution="simulated earphones of PRIME-ANC; elements fitted to levels of PANDAR (MIT, RWTH Aachen)",
         fingerprint=_fingerprint(n_listeners, seed),
         is_simulated=True,
-        notes="simulated listeners, no measurement",
     )
 
 
