@@ -203,11 +203,10 @@ class ModelStore:
             if wanted.version in versions:
                 return versions[wanted.version]
             if versions and wanted.version is None:
-                newest, *older = reversed(versions.values())
-                fault = self.fault(newest)
-                sound = next((item for item in older if self.fault(item) is None), newest) if fault else newest
+                newest = versions[max(versions)]
+                sound = next((item for item in reversed(versions.values()) if self.fault(item) is None), newest)
                 if sound != newest:
-                    logger.error("%s; %s is used in its place", fault, sound)
+                    logger.error("%s; %s is used in its place", self.fault(newest), sound)
                 return sound
         known = ", ".join(sorted({item.name for item in self.all_versions()})) or "none"
         raise ModelNotFound(f"model: there is no '{wanted}'; there are versions of: {known}")
