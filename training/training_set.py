@@ -18,7 +18,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from training.datasets.path_pairs import DatasetKind, PathPair
 from training.objective import TruePaths
-from training.simulated_calibration import SimulatedEstimate
 
 N_MIXTURES = 96
 _ORDER_N_FFT = 8192
@@ -48,31 +47,6 @@ class TrainingSet:
     # Pairs of cases and their alpha.
     mixtures: tuple[Mixture, ...]
 
-    @classmethod
-    def build(
-        cls,
-        estimates: Sequence[SimulatedEstimate],
-        pairs: Sequence[PathPair],
-        mixtures: tuple[Mixture, ...],
-        device: torch.device,
-    ) -> TrainingSet:
-        """Build from estimates over all cases, one per calibration, and the cases' true paths."""
-
-        def ready(values: Tensor) -> Tensor:
-            return values.to(device=device, dtype=torch.float32)
-
-        return cls(
-            primary_estimates=ready(torch.stack([estimate.primary for estimate in estimates])),
-            secondary_estimates=ready(torch.stack([estimate.secondary for estimate in estimates])),
-            true=TruePaths(*map(ready, true_responses(pairs))),
-            mixtures=mixtures,
-        )
-
-    @property
-    def n_cases(self) -> int:
-        """Return the number of support cases: ears and conditions."""
-        return self.primary_estimates.shape[1]
-
     def draw(
         self, batch_size: int, mixture_probability: float, rng: np.random.Generator
     ) -> tuple[Tensor, Tensor, TruePaths]:
@@ -95,11 +69,12 @@ class TrainingSet:
 
     def _item(self, mixture_probability: float, rng: np.random.Generator) -> tuple[int, int, int, float]:
         """Draw calibration, first and second case, alpha; for a measured case the second is the same, with weight 0."""
-        calibration = int(rng.integers(self.primary_estimates.shape[0]))
+        n_calibrations, n_cases, _ = self.primary_estimates.shape
+        calibration = int(rng.integers(n_calibrations))
         if self.mixtures and rng.random() < mixture_probability:
             mixture = self.mixtures[int(rng.integers(len(self.mixtures)))]
             return calibration, mixture.first, mixture.second, mixture.alpha
-        case = int(rng.integers(self.n_cases))
+        case = int(rng.integers(n_cases))
         return calibration, case, case, 0.0
 
 
