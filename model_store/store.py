@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from model_store.checkpoint import Checkpoint, sha256
 from model_store.controller import PublishedController
@@ -285,15 +286,11 @@ class ModelStore:
         CorruptStore
             The file is damaged; the message names it, its state and the expected one.
         """
-        content = self._content(self.resolve(reference))
-        assert isinstance(content, Checkpoint)
-        return content
+        return self._content(self.resolve(reference))
 
     def controller(self, reference: str) -> PublishedController:
         """Read a published controller; errors as `load`."""
-        content = self._content(self.resolve(reference, PublishedController.SUFFIX))
-        assert isinstance(content, PublishedController)
-        return content
+        return self._content(self.resolve(reference, PublishedController.SUFFIX))
 
     def manifest(self, reference: str) -> Published:
         """Read the manifest of a reference, its digest checked; errors as `load`."""
@@ -312,7 +309,8 @@ class ModelStore:
             self._manifests[version] = self._content(version).manifest
         return self._manifests[version]
 
-    def _content(self, version: ModelVersion) -> Content:
+    def _content(self, version: ModelVersion) -> Any:
+        """Read a version, of the type of its suffix."""
         data = self._layers[version.is_bundled].read(version.file)
         if data is None:
             raise CorruptStore(version.file, "nothing", "a file")
