@@ -26,7 +26,7 @@ from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError, DatasetKind, PathDataset, fingerprint
 from training.datasets.simulated import simulate_listeners
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise, synthetic_noise
-from training.datasets.ten_path import is_ten_path, read_ten_path
+from training.datasets.ten_path import TABLE, read_ten_path
 from training.measurements import Measurements, learn_prior, priors_of_others
 from training.scoring import TimeDomainScore
 from training.training_set import TrainingSet
@@ -40,6 +40,8 @@ QUICK_QUERIES = 2
 N_SYNTHETIC = 16
 AIRPLANE_SEED = 1
 SNRS_DB = (None, 40.0, 20.0)
+# Options that determine a task's results.
+DETERMINING = ("protocol", "window", "calibration", "conditions", "support", "updates", "quick")
 
 
 @dataclass(frozen=True)
@@ -154,14 +156,13 @@ class Data:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that determine a task's results, without the choice of tasks and machine."""
-        chosen = {"protocol", "window", "calibration", "conditions", "support", "updates", "quick"}
         return {
             "dataset": self.dataset.name,
             "data_fingerprint": self.dataset.fingerprint,
             "simulated": self.dataset.is_simulated,
             "noise_fingerprint": self.noise.fingerprint,
             "simulated_noise": self.noise.is_simulated,
-            **self.configuration.model_dump(mode="json", include=chosen),
+            **self.configuration.model_dump(mode="json", include=set(DETERMINING)),
             "training": {
                 kind: self.configuration.training(kind).model_dump(mode="json") for kind in ("prime", "prime-log")
             },
@@ -204,7 +205,8 @@ def open_dataset(
         return simulate_listeners(n_listeners, seed=0)
     if kind == "pandar":
         return read_pandar(folder)
-    return read_ten_path(Path(folder)) if is_ten_path(Path(folder)) else read_index(folder, kind)
+    # Recordings, not an index of paths.
+    return read_ten_path(Path(folder)) if (Path(folder) / TABLE).is_file() else read_index(folder, kind)
 
 
 def default_n_support(n_listeners: int, dataset: DatasetKind) -> int:

@@ -136,24 +136,15 @@ def order_listeners(pairs: Sequence[PathPair], dataset: DatasetKind) -> tuple[st
     listeners = sorted({pair.listener for pair in pairs})
     if dataset != "ten-path" or len(listeners) < 3:
         return tuple(listeners)
-    joined = np.stack(
-        [
-            np.mean(
-                [
-                    np.concatenate([_log_magnitude(pair.primary), _log_magnitude(pair.secondary)])
-                    for pair in pairs
-                    if pair.listener == listener and pair.condition == "original"
-                ],
-                axis=0,
-            )
-            for listener in listeners
-        ]
-    )
-    _, _, components = np.linalg.svd(joined - joined.mean(axis=0), full_matrices=False)
-    component = components[0]
+    originals = [pair for pair in pairs if pair.condition == "original"]
+    levels = [np.concatenate([_log_magnitude(pair.primary), _log_magnitude(pair.secondary)]) for pair in originals]
+    ears = [[n for n, pair in enumerate(originals) if pair.listener == listener] for listener in listeners]
+    joined = np.stack([np.mean([levels[n] for n in places], axis=0) for places in ears])
+    joined -= joined.mean(axis=0)
+    component = np.linalg.svd(joined, full_matrices=False)[2][0]
     # An SVD leaves the sign open; fixed here, so that the order and with it every draw is the same everywhere.
     component = component * np.sign(component[np.argmax(np.abs(component))])
-    return tuple(listeners[i] for i in np.argsort((joined - joined.mean(axis=0)) @ component, kind="stable"))
+    return tuple(listeners[i] for i in np.argsort(joined @ component, kind="stable"))
 
 
 def _neighbours(pairs: Sequence[PathPair], listener_order: Sequence[str]) -> list[tuple[int, int]]:

@@ -27,11 +27,6 @@ PRIMARY_TAPS = 2048
 Files = dict[tuple[str, str, str], Path]
 
 
-def is_ten_path(folder: Path) -> bool:
-    """Return whether a folder holds such recordings, not an index of paths."""
-    return (folder / TABLE).is_file()
-
-
 def read_ten_path(folder: Path) -> PathDataset:
     """Identify the paths of a folder of recordings.
 
