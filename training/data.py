@@ -321,9 +321,8 @@ def query_probes(noise: NoiseSet, split: Split) -> dict[str, NoiseSet]:
     airplane = replace(
         noise.of(held_out[:1]), names=(AIRPLANE,), signals=airplane_noise(AIRPLANE_SEED)[None], fingerprint=AIRPLANE
     )
-    single = {name: noise.of((name,)) for name in ("white", "pink", *held_out)}
-    pool = {"pool": noise.of(held_out)}
-    return {name: single[name] for name in ("white", "pink")} | pool | single | {AIRPLANE: airplane}
+    chosen = {"white": ("white",), "pink": ("pink",), "pool": held_out} | {name: (name,) for name in held_out}
+    return {name: noise.of(names) for name, names in chosen.items()} | {AIRPLANE: airplane}
 
 
 def choose_device(name: str) -> torch.device:

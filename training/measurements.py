@@ -183,7 +183,7 @@ def learn_prior(pairs: Sequence[PathPair]) -> PathPrior | None:
 
 
 def priors_of_others(pairs: Sequence[PathPair]) -> dict[str, PathPrior]:
-    """Learn per listener the prior of the others, since a training calibration must not use its listener_pairs paths.
+    """Learn per listener the prior of the others, since a training calibration must not use its own ears' paths.
 
     Raises
     ------
