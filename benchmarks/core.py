@@ -28,7 +28,7 @@ from model_store.store import ModelStore
 from prime_anc.method.conventions import CORE_STAGES
 from prime_anc.method.design import design_all
 from prime_anc.method.errors import answer_or_raise
-from prime_anc.method.types import Design, DesignOptions, Model, ModelParameters
+from prime_anc.method.types import DesignOptions, Model, ModelParameters
 
 N_UPDATES = (0, 1, 3)
 SOLVER = "solve_toeplitz"
@@ -117,14 +117,10 @@ def summary(times_ms: pd.DataFrame, batch: int) -> pd.DataFrame:
     return table.assign(batch=batch, designs_per_s=1e3 * batch / table.p50_ms)
 
 
-def designs_of(model: Model, options: DesignOptions, ears: Ears, first: int, batch: int) -> list[Design]:
-    """Design for some ears as the service does, without socket and queue; raises the first error."""
-    return [answer_or_raise(item) for item in design_all(ears.batch(first, batch), options, model)]
-
-
 def design_ms(model: Model, options: DesignOptions, ears: Ears, batch: int, number: int) -> float:
-    """Return the time from resident spectra to the filters of a batch."""
-    times_ms = designs_of(model, options, ears, number, batch)[0].times_ms
+    """Return the time from resident spectra to the filters of a batch, without socket and queue."""
+    designs = [answer_or_raise(item) for item in design_all(ears.batch(number, batch), options, model)]
+    times_ms = designs[0].times_ms
     return sum(times_ms.get(stage, 0.0) for stage in CORE_STAGES)
 
 

@@ -84,13 +84,9 @@ class Ears:
     # Provenance, stated beside the figures.
     data: dict[str, Any]
 
-    def __len__(self) -> int:
-        """Return the number of ears."""
-        return len(self.estimated)
-
     def batch(self, number: int, size: int) -> list[Problem]:
         """Return the ears of round `number`: rounds advance by one ear and wrap around."""
-        return [self.estimated[(number + offset) % len(self)] for offset in range(size)]
+        return [self.estimated[(number + offset) % len(self.estimated)] for offset in range(size)]
 
     def reduction_db(self, model: Model, options: DesignOptions) -> float:
         """Design for all ears, and score on the true paths: the mean noise reduction."""

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+Found = TypeVar("Found")
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
 POLL_S = 0.02
@@ -42,12 +44,20 @@ class ServiceProcess:
 
     def logged(self, pattern: str) -> str:
         """Wait for a line of the log and return the pattern's group; RuntimeError if there is none in time."""
+        found = self._wait(lambda: re.search(pattern, "".join(self.log)), f"logs no {pattern!r}")
+        return found.group(1)
+
+    def wait_until_ready(self) -> None:
+        """Wait for 200 from `/health/ready`; RuntimeError if it does not come in time."""
+        self._wait(lambda: self.ask("GET", "/health/ready")[0] == 200, "does not become ready")
+
+    def _wait(self, look: Callable[[], Found | None], fault: str) -> Found:
         deadline = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < deadline and self.process.poll() is None:
-            if found := re.search(pattern, "".join(self.log)):
-                return found.group(1)
+            if found := look():
+                return found
             time.sleep(POLL_S)
-        raise RuntimeError(f"the service logs no {pattern!r}:\n" + "".join(self.log))
+        raise RuntimeError(f"the service {fault}:\n" + "".join(self.log))
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -101,13 +111,14 @@ def started_service(store: Path | None, *arguments: str) -> Iterator[ServiceProc
         text=True,
         process_group=0,  # Ctrl-C reaches only this process, which then ends the service
     )
+    assert process.stderr is not None
     log: list[str] = []
-    reader = threading.Thread(target=_read, args=(process, log), daemon=True)
+    reader = threading.Thread(target=log.extend, args=(process.stderr,), daemon=True)
     reader.start()
     try:
         service = ServiceProcess(process, 0, log)
         service.port = int(service.logged(r"running on http://127\.0\.0\.1:(\d+)"))
-        _wait_until_ready(service)
+        service.wait_until_ready()
         service.ready_s = time.monotonic() - began
         yield service
     finally:
@@ -118,19 +129,4 @@ def started_service(store: Path | None, *arguments: str) -> Iterator[ServiceProc
             process.kill()
             process.wait()
         reader.join()
-        assert process.stderr is not None
         process.stderr.close()
-
-
-def _read(process: subprocess.Popen[str], log: list[str]) -> None:
-    assert process.stderr is not None
-    log.extend(iter(process.stderr.readline, ""))
-
-
-def _wait_until_ready(service: ServiceProcess) -> None:
-    deadline = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < deadline and service.process.poll() is None:
-        if service.ask("GET", "/health/ready")[0] == 200:
-            return
-        time.sleep(POLL_S)
-    raise RuntimeError("the service does not become ready:\n" + "".join(service.log))

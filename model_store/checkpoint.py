@@ -12,7 +12,7 @@ import hashlib
 import json
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
 
@@ -102,12 +102,8 @@ class GoldenCase:
     }
 
     @staticmethod
-    def make(
-        parameters: ModelParameters,
-        primary: NDArray[np.floating],
-        secondary: NDArray[np.floating],
-    ) -> GoldenCase:
-        """Design for primary [<= 8192] and secondary [<= 2048], as if they were exact.
+    def make(parameters: ModelParameters, *responses: NDArray[np.floating]) -> GoldenCase:
+        """Design for a primary [<= 8192] and a secondary path [<= 2048], as if they were exact.
 
         The responses are first rounded to float32, as they will be stored.
 
@@ -120,7 +116,7 @@ class GoldenCase:
         """
         paths = (
             np.pad(np.asarray(response, np.float32), (0, n_samples - len(response)))
-            for response, n_samples in ((primary, PRIMARY_SAMPLES), (secondary, SECONDARY_SAMPLES))
+            for response, n_samples in zip(responses, (PRIMARY_SAMPLES, SECONDARY_SAMPLES), strict=True)
         )
         unsolved = GoldenCase(*paths, *2 * [np.zeros(N_TAPS, np.float32)])
         taps, refined_taps = unsolved.designs(Model.on("cpu", parameters))
@@ -135,10 +131,6 @@ class GoldenCase:
     def designs(self, model: Model) -> list[Float32]:
         """Design taps [2048] without and with one update; raises SynthesisError."""
         return [design(self.problem, DesignOptions(n_updates=n), model).taps for n in (0, 1)]
-
-    def arrays(self) -> dict[str, Float32]:
-        """Return the arrays by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def check(self, model: Model) -> dict[str, float]:
         """Return the relative l2 errors of a model's designs without and with one update, by name.
@@ -190,10 +182,10 @@ class Checkpoint:
         """
         parameters, config = self.parameters, self.parameters.config
         prior = {} if parameters.path_prior is None else parameters.path_prior.arrays()
-        arrays = {"reference_psd": parameters.reference_psd, "band_uncertainty": parameters.band_uncertainty}
+        arrays = {key: getattr(parameters, key) for key in REFERENCE_SHAPES}
         arrays |= {GENERATOR + key: array for key, array in parameters.weights.items()}
         arrays |= {PRIOR + key: array for key, array in prior.items()}
-        arrays |= {GOLDEN + key: array for key, array in self.golden.arrays().items()}
+        arrays |= {GOLDEN + key: getattr(self.golden, key) for key in GoldenCase.SHAPES}
         manifest = self.manifest.published(
             name, version, created, generator=config.to_dict(), n_parameters=config.n_parameters
         )

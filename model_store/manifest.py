@@ -7,7 +7,7 @@ version), or ``name@version``.
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -17,7 +17,6 @@ from prime_anc.method.support.statistics import SupportStatistics
 from prime_anc.method.support.wearing import WearingChange
 
 NAME, VERSION = r"[a-z0-9][a-z0-9_-]{0,63}", r"[1-9][0-9]{0,8}"
-SCHEMA_VERSION: Final = 2
 
 # One row of scores: quantity with its unit (``noise_reduction_db``, ``control_rms``) -> mean over cases.
 Figures = Annotated[dict[str, float], Field(min_length=1)]
@@ -130,7 +129,7 @@ class Manifest(Published):
     """Description of a version of a model."""
 
     # Form of this record.
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[2] = 2
     # *store*; `GeneratorConfig.to_dict()` (kind, grid, base, bound, layout).
     generator: dict[str, JsonValue] = {}
     # *store*; number of the generator's parameters.

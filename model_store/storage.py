@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from model_store.errors import CorruptStore, PublishFailed, StoreUnreachable
 
@@ -28,18 +27,16 @@ class Storage:
     def __init__(self, root: Path | str) -> None:
         """Open a root; ValueError for a URL without a driver."""
         # late, since commands that need no store import this module: these take some hundredths of a second
-        import fsspec.core
-        from fsspec.implementations.local import LocalFileSystem
+        import fsspec
 
         self.is_folder = "://" not in str(root)
-        self._fs: Any = LocalFileSystem()
-        self._root = os.path.abspath(root)
-        if not self.is_folder:
-            try:
-                self._fs, self._root = fsspec.core.url_to_fs(str(root))
-            except (ImportError, ValueError) as error:
-                remedy = "use s3://, gs:// or az:// with prime-anc[s3], [gcs] or [azure] installed"
-                raise ValueError(f"store: {error}; {remedy}") from error
+        self._fs, self._root = fsspec.filesystem("file"), os.path.abspath(root)
+        try:
+            if not self.is_folder:
+                self._fs, self._root = fsspec.url_to_fs(str(root))
+        except (ImportError, ValueError) as error:
+            remedy = "use s3://, gs:// or az:// with prime-anc[s3], [gcs] or [azure] installed"
+            raise ValueError(f"store: {error}; {remedy}") from error
 
     def _path(self, place: str) -> str:
         return f"{self._root}/{place}".rstrip("/")

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from model_store.checkpoint import Checkpoint, sha256
 from model_store.controller import PublishedController
@@ -203,11 +204,10 @@ class ModelStore:
             if wanted.version in versions:
                 return versions[wanted.version]
             if versions and wanted.version is None:
-                newest, *older = reversed(versions.values())
-                fault = self.fault(newest)
-                sound = next((item for item in older if self.fault(item) is None), newest) if fault else newest
+                newest = versions[max(versions)]
+                sound = next((item for item in reversed(versions.values()) if self.fault(item) is None), newest)
                 if sound != newest:
-                    logger.error("%s; %s is used in its place", fault, sound)
+                    logger.error("%s; %s is used in its place", self.fault(newest), sound)
                 return sound
         known = ", ".join(sorted({item.name for item in self.all_versions()})) or "none"
         raise ModelNotFound(f"model: there is no '{wanted}'; there are versions of: {known}")
@@ -286,15 +286,11 @@ class ModelStore:
         CorruptStore
             The file is damaged; the message names it, its state and the expected one.
         """
-        content = self._content(self.resolve(reference))
-        assert isinstance(content, Checkpoint)
-        return content
+        return self._content(self.resolve(reference))
 
     def controller(self, reference: str) -> PublishedController:
         """Read a published controller; errors as `load`."""
-        content = self._content(self.resolve(reference, PublishedController.SUFFIX))
-        assert isinstance(content, PublishedController)
-        return content
+        return self._content(self.resolve(reference, PublishedController.SUFFIX))
 
     def manifest(self, reference: str) -> Published:
         """Read the manifest of a reference, its digest checked; errors as `load`."""
@@ -313,7 +309,8 @@ class ModelStore:
             self._manifests[version] = self._content(version).manifest
         return self._manifests[version]
 
-    def _content(self, version: ModelVersion) -> Content:
+    def _content(self, version: ModelVersion) -> Any:
+        """Read a version, of the type of its suffix."""
         data = self._layers[version.is_bundled].read(version.file)
         if data is None:
             raise CorruptStore(version.file, "nothing", "a file")

@@ -62,13 +62,10 @@ def scores(posed: Problem, taps: Float32, controller: Controller) -> Row:
     """Score filter and controller on one ear, beside the filter alone."""
     alone = design(posed, OPTIONS, MODEL, Fallback()).taps
     both, feedback = bands_db(posed, taps, controller), bands_db(posed, np.zeros_like(taps), controller)
-    row: Row = {"w_db": mean_db(bands_db(posed, alone, None)), "k_db": mean_db(feedback), "both_db": mean_db(both)}
-    row |= {
-        "k_low_db": float(feedback[LOW_BANDS].mean()),
-        "at_20_hz_db": float(both[0]),
-        "worst_db": float(both.min()),
-    }
-    row["w_worst_db"] = float(bands_db(posed, alone, None).min())
+    feedforward = bands_db(posed, alone, None)
+    row: Row = {"w_db": mean_db(feedforward), "k_db": mean_db(feedback), "both_db": mean_db(both)}
+    row |= {"k_low_db": float(feedback[LOW_BANDS].mean()), "at_20_hz_db": float(both[0])}
+    row |= {"worst_db": float(both.min()), "w_worst_db": float(feedforward.min())}
     for level in (3.0, -3.0):
         row[f"w_{level:+g}_db"] = mean_db(bands_db(posed, alone, None, level))
         row[f"both_{level:+g}_db"] = mean_db(bands_db(posed, taps, controller, level))

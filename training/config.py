@@ -12,8 +12,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
+from model_store.manifest import Frozen
 from training.datasets.path_pairs import DatasetKind
 
 GeneratorKind = Literal["prime", "prime-log"]
@@ -24,10 +25,8 @@ QUICK_UPDATES = {"prime": 12, "prime-log": 120}
 QUICK_CALIBRATIONS = 2
 
 
-class ObjectiveConfig(BaseModel):
+class ObjectiveConfig(Frozen):
     """Weights of the training objective (Eq. 6); see `training/objective.py`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     domain: Literal["time", "frequency"]
     # The 23 scored bands, or all 31.
@@ -43,10 +42,8 @@ class ObjectiveConfig(BaseModel):
     smoothness_weight: float = Field(ge=0)
 
 
-class TrainingConfig(BaseModel):
+class TrainingConfig(Frozen):
     """Everything that determines a model besides its data, split and seed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     window: int = Field(ge=256, le=65_536, multiple_of=2)
     # `paper`: regularised estimates; `prior`: estimates under the prior of the support's other listeners.
@@ -65,10 +62,8 @@ class TrainingConfig(BaseModel):
     objective: ObjectiveConfig
 
 
-class Configuration(BaseModel):
+class Configuration(Frozen):
     """An experiment. Field names are those of the command line."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: DatasetKind
     out: Path = Field(description="folder for the rows, tables and figures of this run")
@@ -159,16 +154,7 @@ def load_config(generator: GeneratorKind, **changes: Any) -> TrainingConfig:
         A value is unknown or out of range.
     """
     folder = files("training") / "configs"
-    values = tomllib.loads((folder / "base.toml").read_text())
-    overlay(values, tomllib.loads((folder / f"{generator}.toml").read_text()))
-    overlay(values, {name: value for name, value in changes.items() if value is not None})
-    return TrainingConfig.model_validate(values)
-
-
-def overlay(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Replace values in place, table by table."""
-    for name, value in changes.items():
-        if isinstance(value, Mapping) and isinstance(values.get(name), dict):
-            overlay(values[name], value)
-        else:
-            values[name] = value
+    base, own = (tomllib.loads((folder / f"{name}.toml").read_text()) for name in ("base", generator))
+    given = {name: value for name, value in changes.items() if value is not None}
+    weights = base["objective"] | own.get("objective", {})
+    return TrainingConfig.model_validate(base | own | {"objective": weights} | given)

@@ -26,14 +26,13 @@ from training.datasets.pandar import read_pandar
 from training.datasets.path_pairs import DatasetError, DatasetKind, PathDataset, fingerprint
 from training.datasets.simulated import simulate_listeners
 from training.datasets.synthetic_noise import AIRPLANE, airplane_noise, synthetic_noise
-from training.datasets.ten_path import is_ten_path, read_ten_path
+from training.datasets.ten_path import TABLE, read_ten_path
 from training.measurements import Measurements, learn_prior, priors_of_others
 from training.scoring import TimeDomainScore
 from training.training_set import TrainingSet
 
 N_SIMULATED_LISTENERS = 23  # as many as PANDAR has persons
 N_QUICK_LISTENERS = 6
-PAPER_SUPPORT = {"pandar": (7, 23), "simulated": (7, 23), "index": (7, 23), "ten-path": (3, 10)}
 FULL_SUPPORT_FROM = 14  # from this number of persons on, seven leave at least as many held out
 SPLIT_SEED = 0
 QUICK_QUERIES = 2
@@ -41,6 +40,8 @@ QUICK_QUERIES = 2
 N_SYNTHETIC = 16
 AIRPLANE_SEED = 1
 SNRS_DB = (None, 40.0, 20.0)
+# Options that determine a task's results.
+DETERMINING = ("protocol", "window", "calibration", "conditions", "support", "updates", "quick")
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ class Data:
         if configuration.protocol == "by-recording":
             recordings = self.noise.names[: self.noise.n_recordings]
             self.splits = with_recordings(self.splits, recordings, SPLIT_SEED)
-        self._latest_fold: tuple[Split, Fold] | None = None
-        self._latest_set: tuple[object, TrainingSet] | None = None
+        # The latest alone: the seeds of a split share them.
+        self._measured, self._training_set = lru_cache(1)(self._measure), lru_cache(1)(Measurements.training_set)
 
     @cached_property
     def everybody(self) -> Fold:
@@ -104,12 +105,8 @@ class Data:
         return Fold(measurements, (measurements,), TimeDomainScore(self.noise))
 
     def fold(self, split: Split) -> Fold:
-        """Return the measurements of a split; the latest are cached."""
-        if self.configuration.shares_estimates:
-            return self.everybody
-        if self._latest_fold is None or self._latest_fold[0] != split:
-            self._latest_fold = split, self._measure(split)
-        return self._latest_fold[1]
+        """Return the measurements of a split."""
+        return self.everybody if self.configuration.shares_estimates else self._measured(split)
 
     def _measure(self, split: Split) -> Fold:
         """Measure by recording, or under priors, where measurements differ between splits."""
@@ -122,21 +119,13 @@ class Data:
             return Fold(support, (query,), TimeDomainScore(self.noise))
         noises = support_noises(self.noise, split.support_recordings, split.index)
         support = self._calibrate(split.support, noises, priors=priors)
-        queries_by_probe = [
-            self._calibrate(
-                queries,
-                noises,
-                conditions="original",
-                psd=support.reference_psd,
-                probe=probe,
-                snr_db=snr_db,
-                priors=known,
-            )
+        shared: dict[str, Any] = {"conditions": "original", "psd": support.reference_psd, "priors": known}
+        by_probe = tuple(
+            self._calibrate(queries, noises, probe=probe, snr_db=snr_db, **shared)
             for probe, noises in query_probes(self.noise, split).items()
             for snr_db in SNRS_DB
-        ]
-        score = TimeDomainScore(self.noise.of(split.query_recordings, ("white", "pink")))
-        return Fold(support, tuple(queries_by_probe), score)
+        )
+        return Fold(support, by_probe, TimeDomainScore(self.noise.of(split.query_recordings, ("white", "pink"))))
 
     def _priors(self, listeners: tuple[str, ...]) -> dict[str, PathPrior] | None:
         """Return per listener the prior of the others; None for the paper's calibration."""
@@ -162,22 +151,18 @@ class Data:
     def training_set(
         self, measurements: Measurements, support: tuple[str, ...], config: TrainingConfig, seed: int
     ) -> TrainingSet:
-        """Return the cases of a support; the latest set is cached, because the seeds of a split share it."""
-        key = (id(measurements), support, config.model_dump_json(), seed)
-        if self._latest_set is None or self._latest_set[0] != key:
-            self._latest_set = key, measurements.training_set(support, config, self.device, seed=seed)
-        return self._latest_set[1]
+        """Return the cases of a support."""
+        return self._training_set(measurements, support, config, self.device, seed)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that determine a task's results, without the choice of tasks and machine."""
-        chosen = {"protocol", "window", "calibration", "conditions", "support", "updates", "quick"}
         return {
             "dataset": self.dataset.name,
             "data_fingerprint": self.dataset.fingerprint,
             "simulated": self.dataset.is_simulated,
             "noise_fingerprint": self.noise.fingerprint,
             "simulated_noise": self.noise.is_simulated,
-            **self.configuration.model_dump(mode="json", include=chosen),
+            **self.configuration.model_dump(mode="json", include=set(DETERMINING)),
             "training": {
                 kind: self.configuration.training(kind).model_dump(mode="json") for kind in ("prime", "prime-log")
             },
@@ -220,7 +205,8 @@ def open_dataset(
         return simulate_listeners(n_listeners, seed=0)
     if kind == "pandar":
         return read_pandar(folder)
-    return read_ten_path(Path(folder)) if is_ten_path(Path(folder)) else read_index(folder, kind)
+    # Recordings, not an index of paths.
+    return read_ten_path(Path(folder)) if (Path(folder) / TABLE).is_file() else read_index(folder, kind)
 
 
 def default_n_support(n_listeners: int, dataset: DatasetKind) -> int:
@@ -229,7 +215,7 @@ def default_n_support(n_listeners: int, dataset: DatasetKind) -> int:
     Persons: seven of at least fourteen, else the paper's share (7 of 23). Ten-path: the paper's share (3 of 10). At
     least one.
     """
-    n_support, n_all = PAPER_SUPPORT[dataset]
+    n_support, n_all = (3, 10) if dataset == "ten-path" else (7, 23)
     if dataset != "ten-path" and n_listeners >= FULL_SUPPORT_FROM:
         return n_support
     return max(1, round(n_listeners * n_support / n_all))
@@ -335,9 +321,8 @@ def query_probes(noise: NoiseSet, split: Split) -> dict[str, NoiseSet]:
     airplane = replace(
         noise.of(held_out[:1]), names=(AIRPLANE,), signals=airplane_noise(AIRPLANE_SEED)[None], fingerprint=AIRPLANE
     )
-    single = {name: noise.of((name,)) for name in ("white", "pink", *held_out)}
-    pool = {"pool": noise.of(held_out)}
-    return {name: single[name] for name in ("white", "pink")} | pool | single | {AIRPLANE: airplane}
+    chosen = {"white": ("white",), "pink": ("pink",), "pool": held_out} | {name: (name,) for name in held_out}
+    return {name: noise.of(names) for name, names in chosen.items()} | {AIRPLANE: airplane}
 
 
 def choose_device(name: str) -> torch.device:

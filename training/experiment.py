@@ -212,11 +212,7 @@ def publish(data: Data, task: Task, support: SupportSet, rows: list[Row]) -> lis
     assert task.split is not None
     configuration = data.configuration
     assert configuration.store is not None
-    beside = [
-        untrained_task.name
-        for name in GROUPS["standard"]
-        for untrained_task in untrained_tasks(data, name, data.splits[task.split])
-    ]
+    beside = [one.name for name in GROUPS["standard"] for one in tasks_of(data, name, data.splits[task.split])]
     scores = Scores(held_out=mean_figures(RunFolder(configuration.out).read(beside), pd.DataFrame(rows)))
     checkpoint = make_checkpoint(support, task.method, task.split, scores)
     protocol = "" if configuration.protocol == "by-person" else f"-{configuration.protocol}"
@@ -274,22 +270,19 @@ def list_tasks(data: Data, methods: Sequence[str], splits: Sequence[Split]) -> l
             raise ValueError(
                 f"--methods: {', '.join(refused)}: only by person and with the paper's calibration; leave them out"
             )
-    tasks: dict[Task, None] = {}
-    for method in methods:
-        if METHODS[method].rests_on == "ear":
-            tasks.update((task, None) for split in splits for task in untrained_tasks(data, method, split))
-    for method in methods:
-        if METHODS[method].rests_on != "ear":
-            seeds = range(data.configuration.seeds) if METHODS[method].rests_on == "seed" else (None,)
-            tasks.update((Task(method, split=split.index, seed=seed), None) for split in splits for seed in seeds)
-    return list(tasks)
+    in_order = sorted(methods, key=lambda method: METHODS[method].rests_on != "ear")
+    return list(
+        dict.fromkeys(task for method in in_order for split in splits for task in tasks_of(data, method, split))
+    )
 
 
-def untrained_tasks(data: Data, method: str, split: Split) -> list[Task]:
-    """Return tasks of an untrained method on a split's held-out listeners; one per listener serves all splits."""
-    if data.configuration.shares_estimates:
+def tasks_of(data: Data, method: str, split: Split) -> list[Task]:
+    """Return a method's tasks for a split's held-out listeners; one per listener, if untrained, serves all splits."""
+    rests_on = METHODS[method].rests_on
+    if rests_on == "ear" and data.configuration.shares_estimates:
         return [Task(method, listener=name) for name in data.queries(split)]
-    return [Task(method, split=split.index)]
+    seeds = range(data.configuration.seeds) if rests_on == "seed" else (None,)
+    return [Task(method, split=split.index, seed=seed) for seed in seeds]
 
 
 def chosen_splits(data: Data, index: int | None) -> list[Split]:

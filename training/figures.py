@@ -50,13 +50,13 @@ def draw(sections: Mapping[str, pd.DataFrame], folder: Path) -> None:
     """
     if not sections:
         return
-    save(plot_bands(sections), folder / "noise_reduction_per_band.png")
+    plot_bands(sections, folder / "noise_reduction_per_band.png")
     title, first = next(iter(sections.items()))
     if (first.k > 0).any():
-        save(plot_starts(title, first), folder / "gauss_newton_starts.png")
+        plot_starts(title, first, folder / "gauss_newton_starts.png")
 
 
-def plot_bands(sections: Mapping[str, pd.DataFrame]) -> Figure:
+def plot_bands(sections: Mapping[str, pd.DataFrame], file: Path) -> None:
     """Plot NR per one-third octave of the main designs, split SD shaded, a panel per section."""
     parts = {title: rows for title, rows in sections.items() if not title.startswith("mean")}
     figure, grid = plt.subplots(
@@ -80,10 +80,10 @@ def plot_bands(sections: Mapping[str, pd.DataFrame]) -> Figure:
         axes.set_title(f"Held-out listeners ({title})", fontsize=10)
         axes.set_ylabel("noise reduction (dB)\npositive is quieter")
     grid[-1, 0].set_xlabel("one-third octave (Hz); grey ground: the bands that NR counts")
-    return with_legend(figure, handles)
+    save(figure, handles, file)
 
 
-def plot_starts(title: str, rows: pd.DataFrame) -> Figure:
+def plot_starts(title: str, rows: pd.DataFrame, file: Path) -> None:
     """Plot NR against the number of Gauss-Newton updates, a line per start, a panel per profile."""
     keys = ["method", "profile", "k"]
     splits = split_means(rows, ["noise_reduction_db"], keys).noise_reduction_db.groupby(keys)
@@ -107,16 +107,11 @@ def plot_starts(title: str, rows: pd.DataFrame) -> Figure:
         axes.grid(color="0.92")
     grid[0, 0].set_ylabel("NR (dB), mean and SD over splits")
     figure.suptitle(f"Common starts ({title})", fontsize=10)
-    return with_legend(figure, handles)
+    save(figure, handles, file)
 
 
-def with_legend(figure: Figure, handles: dict[str, Any]) -> Figure:
-    """Add a legend below all panels."""
+def save(figure: Figure, handles: dict[str, Any], file: Path) -> None:
+    """Add a legend below all panels, write the figure and close it."""
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8)
-    return figure
-
-
-def save(figure: Figure, file: Path) -> None:
-    """Write a figure and close it."""
     figure.savefig(file, dpi=130)
     plt.close(figure)

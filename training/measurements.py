@@ -20,6 +20,7 @@ from training.datasets.noise import NoiseSet, reference_psd
 from training.datasets.pandar import read_handling
 from training.datasets.path_pairs import DatasetError, PathDataset, PathPair
 from training.datasets.variants import secondary_variants
+from training.objective import TruePaths
 from training.simulated_calibration import SimulatedEstimate, simulate_calibration
 from training.training_set import TrainingSet, draw_mixtures, order_listeners, true_responses
 
@@ -36,7 +37,7 @@ NORMAL, LOOSE = "normal", ("slightly loose", "loose")
 CLOSED, PRESSED, OPEN = "closed", "closed and pressed", "open"
 
 
-@dataclass
+@dataclass(eq=False)
 class Measurements:
     """A data set as measured in a run; calibration options are those of `simulate_calibration`."""
 
@@ -82,7 +83,6 @@ class Measurements:
                 noise,
                 window=window,
                 primary_taps=dataset.primary_taps,
-                secondary_taps=dataset.secondary_taps,
                 snr_db=snr_db,
                 priors=priors,
             ),
@@ -121,15 +121,13 @@ class Measurements:
         pairs = [self.pairs[i] for i in indices]
         estimates = [self.estimates.at(indices)]
         estimates += [self._varied_estimates(seed, number, pairs) for number in range(1, config.n_calibrations)]
-        mixtures = draw_mixtures(
-            pairs, order_listeners(pairs, self.dataset.name), seed=seed, alpha_range=config.alpha_range
+        estimated = (torch.stack([getattr(item, name) for item in estimates]) for name in ("primary", "secondary"))
+        primary, secondary, *true = (
+            item.to(device, torch.float32) for item in (*estimated, *true_responses(pairs))
         )
-        return TrainingSet.build(
-            estimates,
-            pairs,
-            mixtures if config.interpolation else (),
-            device,
-        )
+        order = order_listeners(pairs, self.dataset.name)
+        mixtures = draw_mixtures(pairs, order, seed, config.alpha_range) if config.interpolation else ()
+        return TrainingSet(primary, secondary, TruePaths(*true), mixtures)
 
     def support_uncertainty(self, support: tuple[str, ...]) -> Tensor:
         """Return the unknown part of the support's estimates, [31] (`prime_anc.method.predict`)."""
@@ -165,7 +163,6 @@ class Measurements:
             window=window,
             probes=probes,
             primary_taps=self.dataset.primary_taps,
-            secondary_taps=self.dataset.secondary_taps,
             snr_db=snr_db,
             n_samples=n_samples,
             seed=number,
@@ -186,7 +183,7 @@ def learn_prior(pairs: Sequence[PathPair]) -> PathPrior | None:
 
 
 def priors_of_others(pairs: Sequence[PathPair]) -> dict[str, PathPrior]:
-    """Learn per listener the prior of the others, since a training calibration must not use its listener_pairs paths.
+    """Learn per listener the prior of the others, since a training calibration must not use its own ears' paths.
 
     Raises
     ------

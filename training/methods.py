@@ -26,7 +26,7 @@ from prime_anc.method.start.features import GeneratorConfig
 from prime_anc.method.types import DesignOptions, Model, ModelParameters, Paths, Problem
 from prime_anc.method.updates.update import refine
 from prime_anc.options import DEFAULT_MAX_GAIN_DB
-from training.baselines.adaptive import FxLms, FxNlms, WeightedFxLms
+from training.baselines.adaptive import FxLms, WeightedFxLms
 from training.baselines.conditioning_controls import PathIndependentCorrection, ShuffledPhase
 from training.baselines.e2e_cfg import LEARNING_RATE, E2eCfgNetwork
 from training.baselines.fomaml import N_POOLED_UPDATES, Fomaml
@@ -68,7 +68,6 @@ class Designer(Protocol):
 
     def filters(self, measurements: Measurements, index: int, updates: Updates) -> Iterator[Filter]:
         """Yield the method's filter for a measured pair, then one per requested update."""
-        ...
 
 
 def timed(call: Callable[[], tuple[Tensor, float]]) -> tuple[Tensor, float]:
@@ -118,7 +117,6 @@ class Baseline(Protocol):
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Design taps [batch, n_taps] from estimated paths."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -263,7 +261,7 @@ METHODS: Mapping[str, Method] = {
     **{f"wmmse_pcg_{2**n}": _designed(lambda s, n=n: WmmsePcg(s.psd, 2**n)) for n in range(5, 12)},  # type: ignore[misc]
     "iterative_fir": _designed(lambda s: IterativeFir(s.psd)),
     "fxlms": Method(lambda s: Adapted(FxLms()), true_paths=True),
-    "fxnlms": Method(lambda s: Adapted(FxNlms()), true_paths=True),
+    "fxnlms": Method(lambda s: Adapted(FxLms(normalised=True)), true_paths=True),
     "weighted_fxlms": Method(lambda s: AdaptedForEachNoise(), true_paths=True),
 }
 

@@ -22,7 +22,7 @@ from model_store.errors import ModelStoreError
 from model_store.manifest import Scores
 from model_store.store import BUNDLED_ROOT, ModelStore
 from training.config import Configuration
-from training.data import Data
+from training.data import DETERMINING, Data
 from training.datasets.path_pairs import DatasetError
 from training.experiment import make_checkpoint, score_method
 from training.methods import GROUPS, METHODS
@@ -69,10 +69,9 @@ def publish(request: argparse.Namespace) -> None:
 
 def configuration_of(settings: dict[str, Any], request: argparse.Namespace) -> Configuration:
     """Return the run's configuration, on the data named on the command line."""
-    chosen = ("protocol", "window", "calibration", "conditions", "support", "updates", "quick")
-    rows_of_split = {name: settings[name] for name in chosen if name in settings}
+    kept = {name: settings[name] for name in DETERMINING if name in settings}
     folders = {"data": request.data, "noise": request.noise, "out": request.run / "all-listeners"}
-    return Configuration.load({"dataset": settings["dataset"], "splits": 1, **folders, **rows_of_split})
+    return Configuration.load({"dataset": settings["dataset"], "splits": 1, **folders, **kept})
 
 
 def in_support(support: SupportSet) -> dict[str, dict[str, float]]:

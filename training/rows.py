@@ -51,7 +51,18 @@ class RunFolder:
             The folder holds a run with other settings, or a record that cannot be read.
         """
         record = self.record()
-        check_settings(str(self.folder), record["settings"], settings)
+        there, here = (
+            pd.json_normalize(json.loads(json.dumps(item))).to_dict("records")[0]
+            for item in (record["settings"], settings)
+        )
+        changed = [
+            f"{name}: found {there[name]!r}, requested {here[name]!r}"
+            for name in sorted(map(str, there.keys() & here.keys()))  # older runs do not name all
+            if there[name] != here[name]
+        ]
+        if changed:
+            detail = "; ".join(changed)
+            raise RunError(f"{self.folder}: holds a run with other settings ({detail}); choose another")
         record = {"settings": settings, "starts": [*record["starts"], start]}
         with replacing(self.folder / RECORD_FILE) as beside:
             beside.write_text(json.dumps(record, indent=2) + "\n")
@@ -206,23 +217,3 @@ def exclusive(folder: Path) -> Iterator[None]:
             yield
     except Timeout as error:
         raise RunError(f"{folder}: another run works in this folder; wait for its end, or stop it") from error
-
-
-def check_settings(where: str, kept: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
-    """Compare the settings of a run with those requested.
-
-    Raises
-    ------
-    RunError
-        They differ; settings that older runs do not name count as equal.
-    """
-    there, here = (
-        pd.json_normalize(json.loads(json.dumps(item))).to_dict("records")[0] for item in (kept, requested)
-    )
-    changed = [
-        f"{name}: found {there[name]!r}, requested {here[name]!r}"
-        for name in sorted(map(str, there.keys() & here.keys()))
-        if there[name] != here[name]
-    ]
-    if changed:
-        raise RunError(f"{where}: holds a run with other settings ({'; '.join(changed)}); choose another")

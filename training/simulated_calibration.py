@@ -79,7 +79,6 @@ def simulate_calibration(
     window: int = 8192,
     probes: Sequence[int] | None = None,
     primary_taps: int = 8192,
-    secondary_taps: int = 2048,
     snr_db: float | None = None,
     seed: int = 0,
     n_samples: int = LAST_SAMPLE,
@@ -97,8 +96,8 @@ def simulate_calibration(
         Samples of the Hann window, at most those of the take less the first 8192.
     probes
         Indices of the recordings; None for all.
-    primary_taps, secondary_taps
-        Lengths of the estimates, in samples.
+    primary_taps
+        Samples of the primary path's estimates.
     snr_db
         As for `record`.
     seed
@@ -111,7 +110,7 @@ def simulate_calibration(
     Returns
     -------
     SimulatedEstimate
-        Float64: primary [n_pairs, primary_taps], secondary [n_pairs, secondary_taps], coherence [n_pairs, 16385].
+        Float64: primary [n_pairs, primary_taps], secondary [n_pairs, 2048], coherence [n_pairs, 16385].
 
     Raises
     ------
@@ -131,11 +130,11 @@ def simulate_calibration(
             takes,
             window=window,
             primary_taps=primary_taps,
-            secondary_taps=secondary_taps,
             n_offsets=max(MIN_OFFSETS, round(N_OFFSETS * n_samples / LAST_SAMPLE)),
             first_sample=FIRST_SAMPLE,
             last_sample=n_samples,
         )
         paths = found if priors is None else estimate(takes, prior=priors[pair.listener])
-        estimates.append((paths.primary[:primary_taps], paths.secondary[:secondary_taps], found.coherence))
+        lengths = len(found.primary), len(found.secondary)
+        estimates.append((paths.primary[: lengths[0]], paths.secondary[: lengths[1]], found.coherence))
     return SimulatedEstimate(*(torch.from_numpy(np.stack(item)) for item in zip(*estimates, strict=True)))

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from prime_anc.method.errors import SynthesisError
 from prime_anc.method.types import DesignOptions, Model, Paths, Problem
 from prime_anc.options import ControllerFields, controller_schemas
 from training.data import open_dataset
-from training.datasets.path_pairs import DatasetError, PathDataset
+from training.datasets.path_pairs import DatasetError
 
 OPTIONS = DesignOptions("prime", 3, "fine")
 # Fields of a data set or of a model that its controller's manifest states as well.
@@ -74,7 +73,16 @@ def designed(request: argparse.Namespace) -> PublishedController:
         origin = base.manifest.model_dump(include={"dataset", "support", "data_fingerprint", *ORIGIN})
     else:
         dataset = open_dataset(request.dataset, request.data)
-        ears, origin = _ears_of(dataset), _origin_of(dataset)
+        # Without feedback: a loop through it depends on each listener's filter.
+        ears = [
+            Paths(
+                *(path.astype(np.float32) for path in (pair.primary, pair.secondary)),
+                label=f"{pair.listener}/{pair.place}",
+            )
+            for pair in dataset.pairs
+        ]
+        origin = {name: getattr(dataset, name) for name in ORIGIN}
+        origin |= {"dataset": dataset.name, "support": dataset.listeners, "data_fingerprint": dataset.fingerprint}
     if not ears:
         raise DatasetError(f"--dataset: {request.model} is no device with listeners; give a data set")
     given = {item.name: getattr(request, item.name) for item in fields(ControllerFields)}
@@ -90,21 +98,6 @@ def designed(request: argparse.Namespace) -> PublishedController:
         number_format=wanted.number_format,
         plants={label: Margins.of(loop) for label, loop in loops.items()},
     )
-
-
-def _ears_of(dataset: PathDataset) -> list[Paths]:
-    """Return the true paths, without feedback: a loop through it depends on each listener's filter."""
-    responses = (
-        (pair, pair.primary.astype(np.float32), pair.secondary.astype(np.float32)) for pair in dataset.pairs
-    )
-    return [
-        Paths(primary, secondary, label=f"{pair.listener}/{pair.place}") for pair, primary, secondary in responses
-    ]
-
-
-def _origin_of(dataset: PathDataset) -> dict[str, Any]:
-    found = {name: getattr(dataset, name) for name in ORIGIN}
-    return found | {"dataset": dataset.name, "support": dataset.listeners, "data_fingerprint": dataset.fingerprint}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from training.datasets.path_pairs import DatasetKind, PathPair
 from training.objective import TruePaths
-from training.simulated_calibration import SimulatedEstimate
 
 N_MIXTURES = 96
 _ORDER_N_FFT = 8192
@@ -48,31 +47,6 @@ class TrainingSet:
     # Pairs of cases and their alpha.
     mixtures: tuple[Mixture, ...]
 
-    @classmethod
-    def build(
-        cls,
-        estimates: Sequence[SimulatedEstimate],
-        pairs: Sequence[PathPair],
-        mixtures: tuple[Mixture, ...],
-        device: torch.device,
-    ) -> TrainingSet:
-        """Build from estimates over all cases, one per calibration, and the cases' true paths."""
-
-        def ready(values: Tensor) -> Tensor:
-            return values.to(device=device, dtype=torch.float32)
-
-        return cls(
-            primary_estimates=ready(torch.stack([estimate.primary for estimate in estimates])),
-            secondary_estimates=ready(torch.stack([estimate.secondary for estimate in estimates])),
-            true=TruePaths(*map(ready, true_responses(pairs))),
-            mixtures=mixtures,
-        )
-
-    @property
-    def n_cases(self) -> int:
-        """Return the number of support cases: ears and conditions."""
-        return self.primary_estimates.shape[1]
-
     def draw(
         self, batch_size: int, mixture_probability: float, rng: np.random.Generator
     ) -> tuple[Tensor, Tensor, TruePaths]:
@@ -95,11 +69,12 @@ class TrainingSet:
 
     def _item(self, mixture_probability: float, rng: np.random.Generator) -> tuple[int, int, int, float]:
         """Draw calibration, first and second case, alpha; for a measured case the second is the same, with weight 0."""
-        calibration = int(rng.integers(self.primary_estimates.shape[0]))
+        n_calibrations, n_cases, _ = self.primary_estimates.shape
+        calibration = int(rng.integers(n_calibrations))
         if self.mixtures and rng.random() < mixture_probability:
             mixture = self.mixtures[int(rng.integers(len(self.mixtures)))]
             return calibration, mixture.first, mixture.second, mixture.alpha
-        case = int(rng.integers(self.n_cases))
+        case = int(rng.integers(n_cases))
         return calibration, case, case, 0.0
 
 
@@ -161,24 +136,15 @@ def order_listeners(pairs: Sequence[PathPair], dataset: DatasetKind) -> tuple[st
     listeners = sorted({pair.listener for pair in pairs})
     if dataset != "ten-path" or len(listeners) < 3:
         return tuple(listeners)
-    joined = np.stack(
-        [
-            np.mean(
-                [
-                    np.concatenate([_log_magnitude(pair.primary), _log_magnitude(pair.secondary)])
-                    for pair in pairs
-                    if pair.listener == listener and pair.condition == "original"
-                ],
-                axis=0,
-            )
-            for listener in listeners
-        ]
-    )
-    _, _, components = np.linalg.svd(joined - joined.mean(axis=0), full_matrices=False)
-    component = components[0]
+    originals = [pair for pair in pairs if pair.condition == "original"]
+    levels = [np.concatenate([_log_magnitude(pair.primary), _log_magnitude(pair.secondary)]) for pair in originals]
+    ears = [[n for n, pair in enumerate(originals) if pair.listener == listener] for listener in listeners]
+    joined = np.stack([np.mean([levels[n] for n in places], axis=0) for places in ears])
+    joined -= joined.mean(axis=0)
+    component = np.linalg.svd(joined, full_matrices=False)[2][0]
     # An SVD leaves the sign open; fixed here, so that the order and with it every draw is the same everywhere.
     component = component * np.sign(component[np.argmax(np.abs(component))])
-    return tuple(listeners[i] for i in np.argsort((joined - joined.mean(axis=0)) @ component, kind="stable"))
+    return tuple(listeners[i] for i in np.argsort(joined @ component, kind="stable"))
 
 
 def _neighbours(pairs: Sequence[PathPair], listener_order: Sequence[str]) -> list[tuple[int, int]]:

@@ -106,5 +106,5 @@ def arrays(checkpoint: Checkpoint) -> dict[str, Float32]:
         **{f"generator.{name}": array for name, array in checkpoint.parameters.weights.items()},
         "reference_psd": checkpoint.parameters.reference_psd,
         "band_uncertainty": checkpoint.parameters.band_uncertainty,
-        **{f"golden.{name}": array for name, array in checkpoint.golden.arrays().items()},
+        **{f"golden.{name}": getattr(checkpoint.golden, name) for name in GoldenCase.SHAPES},
     }

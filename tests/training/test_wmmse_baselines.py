@@ -62,7 +62,7 @@ def loss_on(true, psd):
 def test_meta_updates_lower_adapted_loss(measurements, training_set):
     psd = measurements.reference_psd.float()
     loss = loss_on(training_set.true, psd)
-    n_cases = training_set.n_cases
+    n_cases = training_set.primary_estimates.shape[1]
 
     def adapted_loss(taps):
         taps = taps.expand(n_cases, -1)

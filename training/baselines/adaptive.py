@@ -16,9 +16,7 @@ samples older than a block, so that one transform per block gives it. Nothing is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -90,8 +88,8 @@ class FxLms:
     n_taps: int = N_TAPS
     # Seed of the white noises.
     seed: int = 0
-
-    normalised: ClassVar[bool] = False
+    # FxNLMS: steps are divided by the energy of the filtered reference in the filter's delay line.
+    normalised: bool = False
 
     def design(self, paths: AcousticPaths) -> ControlFilter:
         """Adapt taps [batch, n_taps] on the true paths; InvalidPaths if one is unusable."""
@@ -100,18 +98,10 @@ class FxLms:
         validation_noise = np.random.default_rng([self.seed, VALIDATION_STREAM]).standard_normal(VALIDATION_SAMPLES)
         taps = []
         for primary, secondary in _impulse_responses(paths):
-            weighted = fftconvolve(secondary, weighting)
-            signals = _Signals.through(reference, fftconvolve(primary, weighting), weighted, self.n_taps)
+            loop = _Loop(reference, primary, secondary, weighting, self.n_taps, self.normalised)
             validation = _Validation(validation_noise, primary, secondary, self.n_taps)
-            loop = _Loop(weighted, self.n_taps, float(np.sum(weighted**2)), self.normalised)
-            taps.append(adapted(loop, signals, validation, self.schedule))
+            taps.append(adapted(loop, validation, self.schedule))
         return ControlFilter(torch.from_numpy(np.stack(taps)).to(paths.primary.real))
-
-
-class FxNlms(FxLms):
-    """FxLMS with steps divided by the energy of the filtered reference in the filter's delay line."""
-
-    normalised: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -137,12 +127,10 @@ class WeightedFxLms:
     def _adapted(self, primary: Array, secondary: Array, noise: Array) -> Array:
         noise = np.resize(noise, max(noise.size, VALIDATION_SAMPLES))
         weighting = band_weighting(_band_power(noise, primary))
-        weighted = fftconvolve(secondary, weighting)
+        power = float(np.mean(oaconvolve(noise, fftconvolve(secondary, weighting)) ** 2))
         reference = np.resize(noise, self.schedule.n_samples)
-        signals = _Signals.through(reference, fftconvolve(primary, weighting), weighted, self.n_taps)
-        validation = _Validation(noise, primary, secondary, self.n_taps)
-        power = float(np.mean(oaconvolve(noise, weighted) ** 2))
-        return adapted(_Loop(weighted, self.n_taps, power, normalised=True), signals, validation, self.schedule)
+        loop = _Loop(reference, primary, secondary, weighting, self.n_taps, True, power)
+        return adapted(loop, _Validation(noise, primary, secondary, self.n_taps), self.schedule)
 
 
 def band_weighting(band_power: Array | None = None) -> Array:
@@ -208,7 +196,7 @@ class _Validation:
         return psd @ band_membership(NR_BANDS, VALIDATION_N_FFT)
 
 
-def adapted(loop: _Loop, signals: _Signals, validate: Callable[[Array], float], schedule: Schedule) -> Array:
+def adapted(loop: _Loop, validate: _Validation, schedule: Schedule) -> Array:
     """Find the best validated taps [n_taps]; no filter counts as 0 dB.
 
     After a divergence it resumes from the best filter with half the step and full patience.
@@ -220,7 +208,7 @@ def adapted(loop: _Loop, signals: _Signals, validate: Callable[[Array], float], 
         n_until = min(n_done + interval, cap)
         while n_done < n_until:
             first, n_done = n_done, min(n_done + GUARD_SAMPLES, n_until)
-            if loop.adapt(signals, first, n_done, step):
+            if loop.adapt(first, n_done, step):
                 step, n_stale = step / 2, 0
                 loop.restart(best)
         found_db = validate(loop.taps)
@@ -230,32 +218,31 @@ def adapted(loop: _Loop, signals: _Signals, validate: Callable[[Array], float], 
     return best
 
 
-class _Signals(NamedTuple):
-    """Signals of a whole adaptation, from rest."""
-
-    # Reference, after the n_taps - 1 zeros before it and with one more: [n_taps + n].
-    reference: Array
-    # Filtered reference, after such zeros: [n_taps - 1 + n].
-    filtered: Array
-    # Disturbance, [n].
-    disturbance: Array
-
-    @classmethod
-    def through(cls, reference: Array, primary: Array, secondary: Array, n_taps: int) -> _Signals:
-        """Filter a reference through the weighted paths."""
-        filtered, disturbance = (oaconvolve(reference, path)[: reference.size] for path in (secondary, primary))
-        silence = np.zeros(n_taps - 1)
-        return cls(np.concatenate((silence, reference, [0.0])), np.append(silence, filtered), disturbance)
-
-
 class _Loop:
-    """The adapting filter and the control samples on their way through the secondary path.
+    """The adapting filter, the signals of a whole adaptation from rest, and control samples on their way.
 
-    The secondary path is weighted, g * s; power is the mean square of the filtered reference.
+    power is the mean square of the filtered reference; None: that of white noise.
     """
 
-    def __init__(self, secondary: Array, n_taps: int, power: float, normalised: bool) -> None:
-        self._energy = n_taps * power
+    def __init__(
+        self,
+        reference: Array,
+        primary: Array,
+        secondary: Array,
+        weighting: Array,
+        n_taps: int,
+        normalised: bool,
+        power: float | None = None,
+    ) -> None:
+        primary, secondary = (fftconvolve(path, weighting) for path in (primary, secondary))
+        filtered, self._disturbance = (
+            oaconvolve(reference, path)[: reference.size] for path in (secondary, primary)
+        )
+        silence = np.zeros(n_taps - 1)
+        # After the n_taps - 1 zeros before it, and the reference with one more: [n_taps + n], [n_taps - 1 + n].
+        self._reference = np.concatenate((silence, reference, [0.0]))
+        self._filtered = np.append(silence, filtered)
+        self._energy = n_taps * (float(np.sum(secondary**2)) if power is None else power)
         self._normalised = normalised
         self._head = secondary[:BLOCK_SAMPLES][::-1].copy()
         self._n_past = secondary.size - 1
@@ -274,15 +261,15 @@ class _Loop:
         self._reversed = taps[::-1].copy()
         self._past = np.zeros(self._n_past)
 
-    def adapt(self, signals: _Signals, first: int, last: int, step: float) -> bool:
+    def adapt(self, first: int, last: int, step: float) -> bool:
         """Adapt over some samples; return whether the filter diverged."""
         scale = (step, NORMALISATION_FLOOR * self._energy) if self._normalised else (step / self._energy, 0.0)
         # The guard checks for overflow.
         with np.errstate(over="ignore", invalid="ignore"):
-            error, disturbance = self._error(signals, first, last, *scale), signals.disturbance[first:last]
+            error, disturbance = self._error(first, last, *scale), self._disturbance[first:last]
             return not error @ error <= DIVERGED_POWER_RATIO * (disturbance @ disturbance)
 
-    def _error(self, signals: _Signals, first: int, last: int, step: float, floor: float) -> Array:
+    def _error(self, first: int, last: int, step: float, floor: float) -> Array:
         """Compute the weighted error [n] while the taps adapt."""
         n_taps = self._reversed.size
         control = np.concatenate((self._past, np.zeros(last - first)))
@@ -294,9 +281,9 @@ class _Loop:
             _adapt_block(
                 self._reversed,
                 self._head,
-                signals.reference[start : stop + n_taps],
-                signals.filtered[start : stop + n_taps - 1],
-                signals.disturbance[start:stop] - late,
+                self._reference[start : stop + n_taps],
+                self._filtered[start : stop + n_taps - 1],
+                self._disturbance[start:stop] - late,
                 control[begin + self._n_past - (self._head.size - 1) : end + self._n_past],
                 error[begin:end],
                 step,
@@ -309,9 +296,9 @@ class _Loop:
     def _late_part(self, past: Array, n_samples: int) -> Array:
         """Compute the next samples, at most a block, of the response to `past` after the path's first block."""
         # Circular, yet exact: wrapped samples land before the last block.
-        validation_noise = irfft(rfft(past, self._n_fft) * self._late, self._n_fft)
+        response = irfft(rfft(past, self._n_fft) * self._late, self._n_fft)
         first = self._n_past - BLOCK_SAMPLES
-        return validation_noise[first : first + n_samples]
+        return response[first : first + n_samples]
 
 
 # Sums may be reordered for vector registers; NaN and infinity keep their meaning for the guard.

@@ -23,29 +23,25 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
 from pathlib import Path
 
 from prime_anc.measure.files.channels import Measurement
 from prime_anc.measure.files.errors import FileError
-from prime_anc.measure.files.measurements import paths_at_48_khz, read
+from prime_anc.measure.files.measurements import paths_at_48_khz
 from prime_anc.measure.files.resampling import Response
-from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import (
     DatasetError,
     DatasetKind,
     EarSide,
-    Float64,
     PathDataset,
     PathPair,
     cut_response,
     fingerprint,
     read_bytes,
+    read_file,
 )
 
 INDEX_FILE = "index.csv"
-# Samples of the estimates of primary and secondary path, and points of the Fourier grid.
-LENGTHS: dict[DatasetKind, tuple[int, int, int]] = {"index": (8192, 2048, 32_768), "ten-path": (2048, 2048, 8192)}
 
 # Fits by condition, with the names of PANDAR.
 FITS = {"": "normal", "pressed": "closed and pressed", "open": "open"} | {n: n for n in ("slightly loose", "loose")}
@@ -76,7 +72,6 @@ def read_index(folder: str | Path, name: DatasetKind = "index") -> PathDataset:
     content = read_bytes(table)
     contents = {table.name: content}
     files: dict[Path, Measurement] = {}
-    notes: set[str] = set()
     pairs = []
     for line, row in _rows(table, content):
         ear = _EARS.get(row["ear"].lower())
@@ -85,35 +80,35 @@ def read_index(folder: str | Path, name: DatasetKind = "index") -> PathDataset:
         found: dict[str, Response] = {}
         for path in ("primary", "secondary", "feedback"):
             if row.get(path):
-                file = table.parent / row[path].partition("#")[0]
-                if file not in files:
-                    contents[row[path].partition("#")[0]] = read_bytes(file)
-                    files[file] = read_measurement(file)
-                found[path] = _response(files[file], path, ear, row[path].partition("#")[2])
-        responses, said = paths_of_ear(found)
-        notes |= {*said, *(note for item in files.values() for note in item.notes)}
+                file, _, channel = row[path].partition("#")
+                if table.parent / file not in files:
+                    files[table.parent / file], contents[file] = read_file(table.parent / file)
+                found[path] = _response(files[table.parent / file], path, ear, channel)
+        try:
+            samples, _ = paths_at_48_khz(found)
+        except FileError as error:
+            raise DatasetError(str(error)) from error
+        paths = {
+            path: cut_response(sample, f"{path} path in {found[path].what}") for path, sample in samples.items()
+        }
         pairs.append(
             PathPair(
                 listener=row["listener"],
                 ear=ear,
                 condition="original",
                 fit=FITS.get(row.get("condition", "").lower(), "unknown"),
-                primary=responses["primary"],
-                secondary=responses["secondary"],
+                primary=paths["primary"],
+                secondary=paths["secondary"],
                 label=row.get("condition", ""),
-                feedback=responses.get("feedback"),
+                feedback=paths.get("feedback"),
             )
         )
     return PathDataset(
         name=name,
         pairs=tuple(sorted(pairs, key=lambda pair: (pair.listener, pair.ear))),
-        primary_taps=LENGTHS[name][0],
-        secondary_taps=LENGTHS[name][1],
-        n_fft=LENGTHS[name][2],
         licence="as stated by the owner of the folder",
         attribution="acoustic paths supplied by the user",
         fingerprint=fingerprint(contents.items()),
-        notes="; ".join(sorted(notes)),
     )
 
 
@@ -145,28 +140,9 @@ def _rows(table: Path, content: bytes) -> list[tuple[int, dict[str, str]]]:
     return rows
 
 
-def read_measurement(file: Path) -> Measurement:
-    """Read a measurement, at 48 kHz if no rate is stated; raises DatasetError for an unusable file."""
-    try:
-        return read(file, SAMPLE_RATE_HZ)
-    except FileError as error:
-        raise DatasetError(str(error)) from error
-
-
 def _response(found: Measurement, path: str, ear: EarSide, channel: str) -> Response:
     """Read one path of a file."""
     try:
         return found.response(found.select(channel) if channel else found.name_of(path, path + ear[0]))
     except FileError as error:
         raise DatasetError(str(error) if channel else f"{error}, or write FILE#CHANNEL in the table") from error
-
-
-def paths_of_ear(found: Mapping[str, Response]) -> tuple[dict[str, Float64], tuple[str, ...]]:
-    """Bring paths to 48 kHz with notes, as `paths_at_48_khz`; DatasetError for one that is too long."""
-    try:
-        samples, notes = paths_at_48_khz(found)
-    except FileError as error:
-        raise DatasetError(str(error)) from error
-    return {
-        path: cut_response(sample, f"{path} path in {found[path].what}") for path, sample in samples.items()
-    }, notes

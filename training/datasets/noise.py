@@ -14,8 +14,7 @@ import numpy as np
 from scipy.signal import welch
 
 from prime_anc.method.conventions import DESIGN_N_FFT, SAMPLE_RATE_HZ
-from training.datasets.index import read_measurement
-from training.datasets.path_pairs import DatasetError, Float64, fingerprint, read_bytes
+from training.datasets.path_pairs import DatasetError, Float64, fingerprint, read_file
 
 N_RECORDINGS = 8
 TARGET_RMS = 0.05
@@ -94,14 +93,11 @@ def read_noise(folder: str | Path) -> NoiseSet:
         Fewer than eight files, a file that is unreadable, damaged, shorter than 10 s, silent in 0-4 s or in a scored
         block, not at 48 kHz or not 16-, 24-, 32-bit or float.
     """
-    files = _find_files(Path(folder))
-    recordings = []
-    contents = []
-    for name, file in files.items():
-        content = read_bytes(file)
-        recordings.append(_first_channel(file))
+    recordings, contents = {}, [("seed", b"0")]
+    for name, file in _find_files(Path(folder)).items():
+        recordings[name], content = _first_channel(file)
         contents.append((name, content))
-    return _noise_set(tuple(files), recordings, 0, fingerprint([*contents, ("seed", b"0")]))
+    return _noise_set(recordings, 0, fingerprint(contents))
 
 
 def simulated_noise(seed: int = 0) -> NoiseSet:
@@ -110,13 +106,12 @@ def simulated_noise(seed: int = 0) -> NoiseSet:
     Gaussian noise with an environment's spectrum and a slowly wandering level. Results with these stand-ins must be
     labelled (`is_simulated`).
     """
-    generators = [np.random.default_rng([seed, 2, i]) for i in range(len(_SIMULATED))]
-    recordings = [
-        environment(generator, levels_db, depth_db)
-        for generator, (levels_db, depth_db) in zip(generators, _SIMULATED.values(), strict=True)
-    ]
+    recordings = {
+        name: environment(np.random.default_rng([seed, 2, n]), *shape)
+        for n, (name, shape) in enumerate(_SIMULATED.items())
+    }
     table = fingerprint([("seed", str(seed).encode()), ("environments", repr(_SIMULATED).encode())])
-    return _noise_set(tuple(_SIMULATED), recordings, seed, table, is_simulated=True)
+    return _noise_set(recordings, seed, table, is_simulated=True)
 
 
 def white_noise(seed: int) -> Float64:
@@ -177,9 +172,9 @@ def _wav_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix.lower() == ".wav" and file.is_file())
 
 
-def _first_channel(file: Path) -> Float64:
-    """Read the first channel [n] of a WAV file, of any scale; `read_noise` lists what is refused."""
-    found = read_measurement(file)
+def _first_channel(file: Path) -> tuple[Float64, bytes]:
+    """Read a WAV file: its first channel [n], of any scale, and its bytes; `read_noise` lists what is refused."""
+    found, content = read_file(file)
     if found.rate_hz != SAMPLE_RATE_HZ:
         raise DatasetError(f"{file}: found a sampling rate of {found.rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
     signal: Float64 = next(iter(found.channels.values()))
@@ -197,21 +192,15 @@ def _first_channel(file: Path) -> Float64:
                 f"{file}: found silence from {start / SAMPLE_RATE_HZ:g} to {stop / SAMPLE_RATE_HZ:g} s, expected a "
                 f"recording that is less than {-SILENT_DB:g} dB below its mean level there"
             )
-    return signal
+    return signal, content
 
 
-def _noise_set(
-    names: tuple[str, ...],
-    recordings: list[Float64],
-    seed: int,
-    digest: str,
-    is_simulated: bool = False,
-) -> NoiseSet:
+def _noise_set(recordings: dict[str, Float64], seed: int, digest: str, is_simulated: bool = False) -> NoiseSet:
     """Level recordings over their whole length, cut all to a common length, and append white and pink."""
-    signals = [*map(at_target_rms, recordings), white_noise(seed), pink_noise(seed)]
+    signals = [*map(at_target_rms, recordings.values()), white_noise(seed), pink_noise(seed)]
     n_samples = min(signal.size for signal in signals)  # white and pink last 12 s, so at most that
     return NoiseSet(
-        names=(*names, "white", "pink"),
+        names=(*recordings, "white", "pink"),
         signals=np.stack([signal[:n_samples] for signal in signals]),
         n_recordings=len(recordings),
         fingerprint=digest,

@@ -15,15 +15,12 @@ spectra of 8192 samples; one more file has the head's secondary and feedback pat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from prime_anc.measure.files.channels import Measurement
-from prime_anc.measure.files.errors import FileError
-from prime_anc.measure.files.measurements import read
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import (
     DatasetError,
@@ -32,13 +29,10 @@ from training.datasets.path_pairs import (
     PathDataset,
     PathPair,
     fingerprint,
-    read_bytes,
+    read_file,
 )
 
 N_SAMPLES = 8192
-PRIMARY_TAPS = 8192
-SECONDARY_TAPS = 2048
-N_FFT = 32_768
 FIRST_DIRECTION = 301
 DIRECTION_STEP_DEG = 5
 LICENCE = "MIT"
@@ -47,13 +41,10 @@ ATTRIBUTION = (
     "Copyright (c) 2019 RWTH Aachen University, Institute of Communication Systems and Data Processing "
     "(IKS); S. Liebich, J. Fabry, P. Jax, P. Vary, 2019."
 )
-NOTES = (
-    "All 8192 samples of a primary path, in file order, are the causal path; late taps carry division noise "
-    "and negative time."
-)
 
 _EARS: tuple[tuple[EarSide, str], ...] = (("left", "L"), ("right", "R"))
-_Files = dict[int, tuple[Path, bytes]]
+# By number: what a file holds, and its bytes.
+_Files = dict[int, tuple[Measurement, bytes]]
 
 
 def read_pandar(folder: str | Path) -> PathDataset:
@@ -76,9 +67,9 @@ def read_pandar(folder: str | Path) -> PathDataset:
         No person file, the same person twice, an unreadable file, another sampling rate, another shape, a missing
         channel, NaN or infinite samples.
     """
-    files = _find_files(Path(folder), "acoustic_booth/persons", "person")
+    files = _read(Path(folder), "acoustic_booth/persons", "person")
     return _dataset(
-        files, [_pair(channel, ear, f"person-{n:02d}") for n, channel in _channels(files) for ear in _EARS]
+        files, [_pair(found, ear, f"person-{n:02d}") for n, (found, _) in files.items() for ear in _EARS]
     )
 
 
@@ -88,9 +79,9 @@ def read_handling(folder: str | Path) -> PathDataset:
     They show how a design behaves when the earphone is touched or taken off; no split uses them. Arguments and
     errors as `read_pandar`; the ear's fit distinguishes closed, pressed and open.
     """
-    files = _find_files(Path(folder), "acoustic_booth/handling", "handling")
+    files = _read(Path(folder), "acoustic_booth/handling", "handling")
     return _dataset(
-        files, [_pair(channel, ear, "handling", str(n)) for n, channel in _channels(files) for ear in _EARS]
+        files, [_pair(found, ear, "handling", str(n)) for n, (found, _) in files.items() for ear in _EARS]
     )
 
 
@@ -100,12 +91,12 @@ def read_directions(folder: str | Path) -> PathDataset:
     Directions differ in the primary path; secondary and feedback path are the head's in all of them.
     Arguments and errors as `read_pandar`; `folder` may also be ``anechoic_chamber``, with both of its folders.
     """
-    files = _find_files(Path(folder), "anechoic_chamber/primary", "primary_direction")
-    of_the_head = _find_files(Path(folder), "anechoic_chamber/secondary+afb", "Sec_AFB_direction")
-    ((_, head),) = _channels(of_the_head)
+    files = _read(Path(folder), "anechoic_chamber/primary", "primary_direction")
+    of_the_head = _read(Path(folder), "anechoic_chamber/secondary+afb", "Sec_AFB_direction")
+    ((head, _),) = of_the_head.values()
     pairs = [
-        _pair(channel, ear, "dummy-head", f"{DIRECTION_STEP_DEG * (n - FIRST_DIRECTION)} deg", driver=head)
-        for n, channel in _channels(files)
+        _pair(found, ear, "dummy-head", f"{DIRECTION_STEP_DEG * (n - FIRST_DIRECTION)} deg", driver=head)
+        for n, (found, _) in files.items()
         for ear in _EARS
     ]
     return _dataset(files | of_the_head, pairs)
@@ -115,18 +106,14 @@ def _dataset(files: _Files, pairs: list[PathPair]) -> PathDataset:
     return PathDataset(
         name="pandar",
         pairs=tuple(pairs),
-        primary_taps=PRIMARY_TAPS,
-        secondary_taps=SECONDARY_TAPS,
-        n_fft=N_FFT,
         licence=LICENCE,
         attribution=ATTRIBUTION,
-        fingerprint=fingerprint((file.name, content) for file, content in files.values()),
-        notes=NOTES,
+        fingerprint=fingerprint((found.file.name, content) for found, content in files.values()),
     )
 
 
-def _find_files(folder: Path, place: str, kind: str) -> dict[int, tuple[Path, bytes]]:
-    """Read files by number, ascending; place is their folder below the earphone's."""
+def _read(folder: Path, place: str, kind: str) -> _Files:
+    """Read files by number, ascending, all of 8192 samples; place is their folder below the earphone's."""
     if not folder.is_dir():
         raise DatasetError(f"{folder}: this folder does not exist; give any level of the PANDAR database")
     above, folder_name = place.split("/")
@@ -151,16 +138,9 @@ def _find_files(folder: Path, place: str, kind: str) -> dict[int, tuple[Path, by
                 f"{folder}: found {kind} {number} twice ({by_number[number]} and {file}), expected once"
             )
         by_number[number] = file
-    return {number: (file, read_bytes(file)) for number, file in sorted(by_number.items())}
-
-
-def _channels(files: _Files) -> Iterator[tuple[int, Measurement]]:
-    """Read the files, all of 8192 samples."""
-    for number, (file, _) in files.items():
-        try:
-            found = read(file)
-        except FileError as error:
-            raise DatasetError(str(error)) from error
+    read: _Files = {}
+    for number, file in sorted(by_number.items()):
+        found, content = read_file(file)
         if found.rate_hz != SAMPLE_RATE_HZ:
             raise DatasetError(f"{file}: found a sample rate of {found.rate_hz:g} Hz, expected {SAMPLE_RATE_HZ} Hz")
         in_time = {
@@ -170,7 +150,8 @@ def _channels(files: _Files) -> Iterator[tuple[int, Measurement]]:
         for name, samples in in_time.items():
             if len(samples) != N_SAMPLES:
                 raise DatasetError(f"{file}: found {len(samples)} samples in {name}, expected {N_SAMPLES}")
-        yield number, replace(found, channels=in_time)
+        read[number] = replace(found, channels=in_time), content
+    return read
 
 
 def _pair(

@@ -6,10 +6,15 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from prime_anc.measure.files.channels import Measurement
+from prime_anc.measure.files.errors import FileError
+from prime_anc.measure.files.measurements import read
+from prime_anc.method.conventions import SAMPLE_RATE_HZ
 
 Float64 = NDArray[np.float64]
 
@@ -60,9 +65,18 @@ class PathPair:
             A response is not one-dimensional, too long, not finite or all zero.
         """
         for name in ("primary", "secondary", "feedback"):
-            if getattr(self, name) is not None:
-                usable = checked_response(getattr(self, name), f"{name} path of {self.listener} ({self.place})")
-                object.__setattr__(self, name, usable)
+            if getattr(self, name) is None:
+                continue
+            response = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
+            what = f"{name} path of {self.listener} ({self.place})"
+            if response.ndim != 1 or not 1 <= response.size <= MAX_PATH_SAMPLES:
+                expected = f"one dimension of 1 to {MAX_PATH_SAMPLES} samples"
+                raise DatasetError(f"{what}: found shape {response.shape}, expected {expected}")
+            if n_bad := np.count_nonzero(~np.isfinite(response)):
+                raise DatasetError(f"{what}: {n_bad} samples are NaN or infinite")
+            if not response.any():
+                raise DatasetError(f"{what}: all samples are zero")
+            object.__setattr__(self, name, response)
 
     @property
     def place(self) -> str:
@@ -83,12 +97,6 @@ class PathDataset:
     name: DatasetKind
     # Originals only, ordered by listener, then ear.
     pairs: tuple[PathPair, ...]
-    # Length of a primary path's calibration estimate, in samples.
-    primary_taps: int
-    # Length of a secondary path's calibration estimate, in samples.
-    secondary_taps: int
-    # Fourier grid of the paper for this data set.
-    n_fft: int
     # Licence of the data.
     licence: str
     # Attribution required when the data, or products of it, are passed on.
@@ -97,8 +105,6 @@ class PathDataset:
     fingerprint: str
     # True if the pairs are not measured.
     is_simulated: bool = False
-    # Remarks for readers of a result.
-    notes: str = ""
 
     def __post_init__(self) -> None:
         """Reject a data set that contains a pair twice, which would count twice in means.
@@ -114,6 +120,16 @@ class PathDataset:
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise DatasetError(f"data set {self.name}: {', '.join(repeated)} occurs twice")
+
+    @property
+    def primary_taps(self) -> int:
+        """Return the samples of a primary path's calibration estimate; a secondary path's has 2048."""
+        return 2048 if self.name == "ten-path" else MAX_PATH_SAMPLES
+
+    @property
+    def n_fft(self) -> int:
+        """Return the paper's Fourier grid for the data set."""
+        return 4 * self.primary_taps
 
     @property
     def listeners(self) -> tuple[str, ...]:
@@ -138,54 +154,16 @@ class PathDataset:
         return tuple(pair for pair in self.pairs if pair.listener in wanted)
 
 
-def checked_response(values: Any, what: str) -> Float64:
-    """Convert an impulse response to a contiguous float64 vector.
-
-    Parameters
-    ----------
-    values
-        Anything array-like.
-    what
-        Name of the quantity (and its file) for the error message.
-
-    Returns
-    -------
-    Float64
-        Float64 [n], 1 <= n <= 8192.
-
-    Raises
-    ------
-    DatasetError
-        Not numeric, not one-dimensional, empty, longer than 8192, NaN or infinite, all zero.
-    """
-    try:
-        response = np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DatasetError(f"{what}: these are {type(values).__name__} values, not real numbers") from error
-    if response.ndim != 1 or not 1 <= response.size <= MAX_PATH_SAMPLES:
-        raise DatasetError(
-            f"{what}: found shape {response.shape}, expected one dimension of 1 to {MAX_PATH_SAMPLES} samples"
-        )
-    if not np.isfinite(response).all():
-        n_bad = int((~np.isfinite(response)).sum())
-        raise DatasetError(f"{what}: {n_bad} samples are NaN or infinite")
-    if not response.any():
-        raise DatasetError(f"{what}: all samples are zero")
-    return response
-
-
 def cut_response(response: Float64, what: str) -> Float64:
     """Cut to 8192 samples; DatasetError if more than -40 dB of the energy lies beyond."""
-    if response.ndim == 1 and response.size > MAX_PATH_SAMPLES and np.isfinite(response).all():
-        energy = response**2
-        if energy[MAX_PATH_SAMPLES:].sum() > MAX_CUT_ENERGY * energy.sum():
-            share_db = 10 * np.log10(energy[MAX_PATH_SAMPLES:].sum() / energy.sum())
-            raise DatasetError(
-                f"{what}: found {response.size} samples with {share_db:.1f} dB of their energy after "
-                f"{MAX_PATH_SAMPLES}, expected less than -40 dB there"
-            )
-        response = response[:MAX_PATH_SAMPLES]
-    return checked_response(response, what)
+    energy = response**2
+    share = energy[MAX_PATH_SAMPLES:].sum() / max(energy.sum(), np.finfo(float).tiny)
+    if share > MAX_CUT_ENERGY:
+        raise DatasetError(
+            f"{what}: found {response.size} samples with {10 * np.log10(share):.1f} dB of their energy after "
+            f"{MAX_PATH_SAMPLES}, expected less than -40 dB there"
+        )
+    return response[:MAX_PATH_SAMPLES]
 
 
 def read_bytes(file: Path) -> bytes:
@@ -200,6 +178,21 @@ def read_bytes(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise DatasetError(f"{file}: cannot be read ({error.strerror})") from error
+
+
+def read_file(file: Path) -> tuple[Measurement, bytes]:
+    """Read a measurement, at 48 kHz if no rate is stated, and the bytes of its file.
+
+    Raises
+    ------
+    DatasetError
+        The file cannot be used.
+    """
+    content = read_bytes(file)
+    try:
+        return read(file, SAMPLE_RATE_HZ), content
+    except FileError as error:
+        raise DatasetError(str(error)) from error
 
 
 def fingerprint(named_contents: Iterable[tuple[str, bytes]]) -> str:

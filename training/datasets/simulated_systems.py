@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +18,6 @@ from scipy.signal import resample_poly
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
 from training.datasets.path_pairs import MAX_PATH_SAMPLES, Float64
 
-Kind = Literal["duct", "room", "window", "headrest", "headset"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-# Converters' rates of published systems of the kind.
-_RATES_HZ: dict[Kind, tuple[int, ...]] = {
-    "duct": (8000, 16_000),
-    "room": (8000, 16_000, 44_100),
-    "window": (8000, 16_000),
-    "headrest": (16_000, 32_000, 48_000),
-    "headset": (32_000, 44_100, 48_000),
-}
 _NOISE_DB = (-60.0, -40.0)  # of a measurement, below the response's RMS over frequency
 _SPEED = 343.0
 _OVERSAMPLING = 8  # in frequency, so that what rings longer than the response does not fold into it
@@ -44,7 +32,8 @@ class SimulatedSystem:
     rate_hz is that at which they were measured; above its half they hold nothing but what resampling leaves.
     """
 
-    kind: Kind
+    # A name in KINDS.
+    kind: str
     rate_hz: int
     primary: Float64
     secondary: Float64
@@ -65,13 +54,13 @@ def simulate_system(number: int, seed: int = 0) -> SimulatedSystem:
     SimulatedSystem
         With causal paths whose secondary path is the faster one, as in a system that was built to work.
     """
-    kind = KINDS[number % len(KINDS)]
+    kind, (draw, rates_hz) = list(KINDS.items())[number % len(KINDS)]
     rng = np.random.default_rng([seed, number])
-    rate_hz = int(rng.choice(_RATES_HZ[kind]))
+    rate_hz = int(rng.choice(rates_hz))
     n = MAX_PATH_SAMPLES * rate_hz // SAMPLE_RATE_HZ
     hz: Float64 = np.fft.rfftfreq(_OVERSAMPLING * n, 1 / rate_hz).astype(np.float64)
     both = []
-    for spectrum in _DRAWN[kind](hz, rng):
+    for spectrum in draw(hz, rng):
         response = np.fft.irfft(spectrum * _converter(hz, rate_hz))[:n]
         level = np.sqrt(np.sum(response**2) / n) * 10 ** (rng.uniform(*_NOISE_DB) / 20)
         response = response + level * rng.standard_normal(n)
@@ -181,10 +170,11 @@ def _converter(hz: Float64, rate_hz: int) -> _Spectrum:
     return low * np.exp(-2j * np.pi * hz * 4 / rate_hz) * _high_pass(hz, 5.0, 0.7)
 
 
-_DRAWN: dict[Kind, Callable[[Float64, np.random.Generator], tuple[_Spectrum, _Spectrum]]] = {
-    "duct": _duct,
-    "room": _room,
-    "window": _window,
-    "headrest": _headrest,
-    "headset": _headset,
+# What draws a system's paths, and converters' rates of published systems of the kind.
+KINDS: dict[str, tuple[Callable[[Float64, np.random.Generator], tuple[_Spectrum, _Spectrum]], tuple[int, ...]]] = {
+    "duct": (_duct, (8000, 16_000)),
+    "room": (_room, (8000, 16_000, 44_100)),
+    "window": (_window, (8000, 16_000)),
+    "headrest": (_headrest, (16_000, 32_000, 48_000)),
+    "headset": (_headset, (32_000, 44_100, 48_000)),
 }

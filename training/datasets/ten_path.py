@@ -21,15 +21,10 @@ from training.datasets.path_pairs import DatasetError, Float64, PathDataset, Pat
 TABLE = "recordings.csv"
 # Samples in memory of a recording: ten seconds.
 BLOCK_SAMPLES = 10 * SAMPLE_RATE_HZ
-PRIMARY_TAPS, SECONDARY_TAPS, N_FFT = 2048, 2048, 8192
+PRIMARY_TAPS = 2048
 
 # Files by kind, path and noise; "" where a kind has none.
 Files = dict[tuple[str, str, str], Path]
-
-
-def is_ten_path(folder: Path) -> bool:
-    """Return whether a folder holds such recordings, not an index of paths."""
-    return (folder / TABLE).is_file()
 
 
 def read_ten_path(folder: Path) -> PathDataset:
@@ -73,13 +68,9 @@ def read_ten_path(folder: Path) -> PathDataset:
     return PathDataset(
         name="ten-path",
         pairs=tuple(pairs),
-        primary_taps=PRIMARY_TAPS,
-        secondary_taps=SECONDARY_TAPS,
-        n_fft=N_FFT,
         licence="as stated by the owner of the folder",
         attribution="recordings supplied by the user",
         fingerprint=fingerprint((pair.name, pair.primary.tobytes() + pair.secondary.tobytes()) for pair in pairs),
-        notes="primary paths identified from recordings",
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from prime_anc.method.arrays import minimum_phase_response
 from prime_anc.method.conventions import SAMPLE_RATE_HZ
-from training.datasets.path_pairs import Condition, DatasetError, Float64, PathPair, named_seed
+from training.datasets.path_pairs import Condition, Float64, PathPair, named_seed
 
 MAX_GAIN_DB = 3.0
 EXTRA_DELAY_SAMPLES = 1
@@ -42,14 +42,7 @@ def secondary_variants(pair: PathPair, seed: int) -> list[PathPair]:
     -------
     list[PathPair]
         Pairs with the same primary, a secondary of the same length and the drawn parameters in `variant`.
-
-    Raises
-    ------
-    DatasetError
-        `pair` is a variant already.
     """
-    if pair.condition != "original":
-        raise DatasetError(f"variants: {pair.name} is not an original pair")
     generator = np.random.default_rng(named_seed(seed, pair.listener, pair.ear))
     gain_db = float(generator.uniform(-MAX_GAIN_DB, MAX_GAIN_DB))
     tilt_db = float(generator.uniform(-MAX_TILT_DB, MAX_TILT_DB))
