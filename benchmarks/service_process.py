@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 Found = TypeVar("Found")
-READY_WITHIN_S = 120.0
+READY_WITHIN_S = 1200.0
 STOPPED_WITHIN_S = 60.0
 POLL_S = 0.02
 

@@ -7,7 +7,7 @@ request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, reduce
 from operator import or_
 from types import NoneType
@@ -31,6 +31,7 @@ from prime_anc.method.gain_curve import GainCurve
 from prime_anc.method.methods import METHODS
 from prime_anc.method.profiles import MAX_UPDATES
 from prime_anc.method.updates.band_weights import BandWeights
+from prime_anc.method.updates.objective import ObjectiveProfile
 
 if TYPE_CHECKING:
     Method: TypeAlias = str
@@ -157,10 +158,9 @@ class ObjectiveFields:
     @property
     def weights(self) -> dict[str, Any]:
         """Return the weights in J that all these options ask for, by the names of `ObjectiveProfile`."""
-        curve = None if self.band_weights is None else self.band_weights.relative()
-        chosen = {name: getattr(self, name) for name in ("risk_weight", "max_louder_db")}
-        given = {name: value for name, value in chosen.items() if value is not None}
-        return given | ({} if curve is None else {"band_weights": curve})
+        chosen = {field.name: getattr(self, field.name, None) for field in fields(ObjectiveProfile)}
+        chosen["band_weights"] = self.band_weights and self.band_weights.relative()
+        return {name: value for name, value in chosen.items() if value is not None}
 
 
 @declares

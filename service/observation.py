@@ -54,7 +54,10 @@ class Observation:
                 ]
             try:
                 await send(message)
-            except RuntimeError as error:  # uvloop's, for the second of two requests whose client has gone
+            except RuntimeError as error:
+                if "closed" not in str(error):
+                    raise
+                status = CLIENT_CLOSED_REQUEST  # uvloop's, for the second of two requests whose client has gone
                 raise ClientDisconnect from error
 
         try:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from prime_anc.answers import DesignAnswer
 from prime_anc.options import ObjectiveFields
 from prime_anc.requests.errors import RequestError
 from prime_anc.requests.strict import as_request_error, shown
@@ -15,10 +16,10 @@ Document = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
 
 # Fields of calibrations' and designs' answers and of the page's files that requests ignore, so that clients can send
-# these on, alone or merged.
+# these on, alone or merged; also what a filter keeps, which only designs and exports need.
 ANSWER_FIELDS = frozenset(
     {"label", "spectra", "bands", "verdict", "method", "refinement", "prediction", "loop", "warnings", "timings_ms"}
-    | {field.name for field in fields(ObjectiveFields)}  # of a filter, which only designs and exports need
+    | {field.name for field in fields(ObjectiveFields) if field.name in DesignAnswer.__dataclass_fields__}
 )
 
 # Largest number of members of an object, ten times that of the largest request: every unknown one is an error.

@@ -67,7 +67,7 @@ def design_request(body: SynthesisBody) -> DesignRequest:
         A path is too long for the design grid.
     """
     conditions = body.all_conditions
-    options = {name: getattr(body, name) for name in _OF_PROBLEM} | vars(objective_of(body))
+    options = {name: getattr(body, name) for name in _OF_PROBLEM}
     problem = joint_problem(conditions, body.reference_psd, controller=running(body), **options)
     sent, n_feedbacks = sent_paths(conditions), sum([condition.feedback is not None for condition in conditions])
     k, profile = (body.k, body.profile) if isinstance(body, DesignBody) else (0, "fast")

@@ -88,9 +88,11 @@ class ResidentModel:
         except (DeviceLost, MemoryError):
             raise
         except Exception as error:
-            self.is_sound = False
             logger.error("Model %s fails its golden case; its backend is rebuilt: %s", self.version, error)
-            self.use(Model.on(self._device, self.parameters))
+            try:  # a GPU compiles for minutes, in which the process has to live
+                self.use(Model.on(self._device, self.parameters))
+            finally:
+                self.is_sound = False
             spent_s = self.check()
         self.is_sound = True
         return spent_s

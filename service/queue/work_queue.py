@@ -194,9 +194,11 @@ class WorkQueue:
         try:
             check()
             return batch[0].run([work.item for work in batch], batch[0].n_updates)
+        except MemoryError:  # says nothing of a filter that is checked
+            error: Exception = HttpProblem("overloaded", "there is not enough memory for this; retry in a moment")
         except DeviceLost as lost:
             self.on_device_lost(lost)
-            error: Exception = device_lost()
+            error = device_lost()
         except Exception as failure:
             error = failure
         finally:

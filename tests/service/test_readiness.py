@@ -49,6 +49,14 @@ async def test_failed_check_rebuilds_backend(engine: Engine) -> None:
     engine.require_live()
 
 
+async def test_full_memory_is_no_wrong_filter(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check() -> float:
+        raise MemoryError
+
+    monkeypatch.setattr(engine.models.default, "recheck", check)
+    assert await engine.readiness.check() == "passed"
+
+
 async def test_hanging_worker_is_not_ready(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness_module, "STALLED_AFTER_S", 0.05)
     async with occupied(engine):

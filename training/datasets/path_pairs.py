@@ -158,7 +158,7 @@ def cut_response(response: Float64, what: str) -> Float64:
     """Cut to 8192 samples; DatasetError if more than -40 dB of the energy lies beyond."""
     energy = response**2
     share = energy[MAX_PATH_SAMPLES:].sum() / max(energy.sum(), np.finfo(float).tiny)
-    if share > MAX_CUT_ENERGY:
+    if not share <= MAX_CUT_ENERGY:  # also NaN
         raise DatasetError(
             f"{what}: found {response.size} samples with {10 * np.log10(share):.1f} dB of their energy after "
             f"{MAX_PATH_SAMPLES}, expected less than -40 dB there"

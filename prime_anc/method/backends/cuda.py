@@ -39,7 +39,7 @@ ANSWER = (N_TAPS, MAX_UPDATES + 1, MAX_UPDATES, MAX_UPDATES, 1, 1)
 # A function of tensors alone, which it may change in place.
 Function = Callable[..., tuple[Tensor, ...]]
 
-# A process can capture only one graph at a time.
+# A process can trace and capture only one graph at a time.
 _capturing = threading.Lock()
 
 
@@ -223,8 +223,8 @@ def captured(function: Function, tensors: Sequence[Tensor], pool: Any) -> Functi
     The graphs of a model share the pool's memory, which is safe because they are replayed one after the other on one
     stream, and every tensor that outlives a replay is kept referenced.
     """
-    run = compiled(function, tensors)
     with _capturing:
+        run = compiled(function, tensors)
         run(*tensors)  # compiles; FFT plans, workspaces and constants must not be created during the capture
         torch.cuda.current_stream().synchronize()
         graph = torch.cuda.CUDAGraph()

@@ -20,7 +20,7 @@ MOST_BELOW = 40.0
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveProfile:
-    """Settings of J: theory (13). A design's option replaces the weight of its name (`method.types.weighted`).
+    """Settings of J: theory (13). A design's option replaces the weight of its name (`ObjectiveFields.weights`).
 
     The C core has the weights, in this order, in `objective_weights` (core/c/core.h).
     """
