@@ -66,7 +66,7 @@ def test_page_shows_rows_of_held_out_persons() -> None:
         "WMMSE + GN(1/3, fast)": ["wmmse + GN(1, fast)", "wmmse + GN(3, fast)"],
         "`fir_wiener` (untrained)": ["fir_wiener"],
         "`fir_wiener` + GN(1/3, fast)": ["fir_wiener + GN(1, fast)", "fir_wiener + GN(3, fast)"],
-        "`prime-log`, + GN(1/3, fast)*": ["prime-log", "prime-log + GN(1)", "prime-log + GN(3)"],
+        "`prime-log`, + GN(1/3, fast)": ["prime-log", "prime-log + GN(1)", "prime-log + GN(3)"],
         "FxLMS (true paths)*": ["fxlms (true paths)"],
     }
     lines = {cells[0]: cells[1:] for cells in lines_of("Held-out persons")}
