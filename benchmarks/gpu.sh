@@ -141,14 +141,14 @@ step install 150 bash -c install
 step machine 30 bash -c machine
 case "$CALL" in
 a)
-    step tests 150 bash -c 'tests "$@"' - ${QUICK:+-k host} tests/method/backends/test_cuda.py
-    step core 90 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --rounds 30
+    step tests 400 bash -c 'tests "$@"' - ${QUICK:+-k host} tests/method/backends/test_cuda.py
+    step core 300 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --rounds 30
     ;;
 b)
-    step core 240 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --prime
+    step core 500 "$python" -m benchmarks core "${OPTIONS[@]}" "${EARS[@]}" --prime
     ;;
 c)
-    step start 90 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 2
+    step start 300 "$python" -m benchmarks start "${OPTIONS[@]}" --starts 2
     step load 200 "$python" -m benchmarks load "${OPTIONS[@]}" --requests 200 --seconds 30
     step service 120 bash -c 'tests tests/service/test_gpu.py'
     step train 150 "$python" -m benchmarks train "${OPTIONS[@]}" "${EARS[@]}"

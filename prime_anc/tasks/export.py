@@ -146,15 +146,15 @@ def _realised(
 
 def _file(kind: str, realised: Realised, target: Target, body: ExportBody, warnings: list[Warning_]) -> FilterFile:
     """Return a file of the filter, and of the controller beside it, if any."""
-    signed, running = _signed(realised, body.sign), body.controller
+    wired, running = _signed(realised, body.sign), body.controller
     if running is None:
-        return FilterFile(*filter_files.write(signed, kind, body.sign), warnings)
+        return FilterFile(*filter_files.write(wired, kind, body.sign), warnings)
     beside = partial(realised_sections, number_format=running.number_format, denominator=target.denominator)
     controller, playback = beside(running.controller.sections), None
     if running.playback_sos is not None:
         sections = Sections(running.playback_sos, controller.sample_rate_hz)
         playback = beside(sections.scaled(10 ** (-playback_peak_db(sections) / 20)))
-    return FilterFile(*filter_files.write_both(signed, controller, kind, body.sign, playback), warnings)
+    return FilterFile(*filter_files.write_both(wired, controller, kind, body.sign, playback), warnings)
 
 
 def _signed(realised: Realised, sign: str) -> Realised:
